@@ -1,6 +1,10 @@
-"""Run functions for the tests of the engine, on the reference backend, whose reads wait."""
+"""Run functions for the tests of the engine, on the reference backend, whose reads wait; a server
+that they ask."""
 
 from __future__ import annotations
+
+import asyncio
+import threading
 
 import attrs
 import pytest
@@ -31,3 +35,29 @@ def new_job():
 @pytest.fixture
 def job(new_job):
     return new_job()
+
+
+@pytest.fixture
+def echo():
+    """A server that sends back what it gets, and its port."""
+    ready = []
+    started, stop = threading.Event(), threading.Event()
+
+    async def serve():
+        async def answer(reader, writer):
+            while data := await reader.read(100):
+                writer.write(data)
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        ready.append(server.sockets[0].getsockname()[1])
+        started.set()
+        await asyncio.to_thread(stop.wait)
+        server.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="forebay-test-server")
+    thread.start()
+    assert started.wait(100)
+    yield ready[0]
+    stop.set()
+    thread.join()

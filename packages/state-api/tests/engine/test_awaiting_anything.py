@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -57,32 +56,6 @@ def harness(work: Any, **options: Any) -> FunctionHarness:
 async def slowly(value: Any, seconds: float = 0.001) -> Any:
     await asyncio.sleep(seconds)
     return value
-
-
-@pytest.fixture
-def echo() -> Iterator[int]:
-    """A server that sends back what it gets, and its port."""
-    ready: list[int] = []
-    started, stop = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            while data := await reader.read(100):
-                writer.write(data)
-            writer.close()
-
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        ready.append(server.sockets[0].getsockname()[1])
-        started.set()
-        await asyncio.to_thread(stop.wait)
-        server.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="forebay-test-server")
-    thread.start()
-    assert started.wait(100)
-    yield ready[0]
-    stop.set()
-    thread.join()
 
 
 # -- what can be awaited ----------------------------------------------------------------------

@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.record_task import RecordTask
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import StateFuture, current_scheduler, enter_scheduler
@@ -43,6 +44,7 @@ class Steps(Protocol):
     ready: deque[Record]
     busy: dict[Any, Record]
     waking_inbox: WakingInbox
+    counters: EngineMetrics
 
     @property
     def context(self) -> RuntimeContext:
@@ -131,7 +133,7 @@ class Awaits:
         if self._entered is not None:
             return False
         self._hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(finalizer=self._finalize)
+        sys.set_asyncgen_hooks(finalizer=self.finalize)
         self._begin(self._spare)
         return True
 
@@ -172,9 +174,9 @@ class Awaits:
         running = self.scheduler.context._key is not NO_KEY
         return self.scheduler.current_record() if running else None
 
-    def _finalize(self, generator: Any) -> None:
+    def finalize(self, generator: Any) -> None:
         """Close an asynchronous generator that nobody iterates any more; from any thread."""
-        if self._entered is not None and threading.get_ident() == self._thread:
+        if threading.get_ident() == self._thread:
             self._close(generator)
         else:
             self.loop.call_soon_threadsafe(self._close, generator)
@@ -192,6 +194,15 @@ class Awaits:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("an abandoned generator failed when it was closed", exc_info=error)
         self.woke()
+
+    def add(self, future: asyncio.Future[Any], steps: Callable[[Any], object]) -> None:
+        """Let a record wait for a foreign future, and call its ``steps`` when that is done."""
+        check_loop(future, self.loop)
+        self.scheduler.hold()
+        self.in_flight += 1
+        self.scheduler.counters.calls_awaited += 1
+        future._asyncio_future_blocking = False
+        future.add_done_callback(steps)
 
     # -- turns --------------------------------------------------------------------------------
 
@@ -303,9 +314,14 @@ def foreign_wait(awaits: Awaits, awaited: Any) -> ForeignWait | None:
         return ForeignWait(awaits, None)
     if not getattr(awaited, "_asyncio_future_blocking", None):
         return None
-    if awaited.get_loop() is not awaits.loop:
-        raise RuntimeError(f"{awaited!r:.200} belongs to another event loop")
+    check_loop(awaited, awaits.loop)
     return ForeignWait(awaits, awaited)
+
+
+def check_loop(awaited: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Raise `RuntimeError` for a future of another loop."""
+    if awaited.get_loop() is not loop:
+        raise RuntimeError(f"{awaited!r:.200} belongs to another event loop")
 
 
 # -- children ---------------------------------------------------------------------------------
@@ -385,10 +401,13 @@ class Child(Coroutine[Any, Any, Any]):
 
     def _step(self, run: Callable[..., Any], *arguments: Any) -> Any:
         scheduler: Any = self.record.scheduler
-        scope = enter_scheduler(scheduler)
+        scope, hooks = enter_scheduler(scheduler), sys.get_asyncgen_hooks()
+        # The loop's own hook would close a generator after the record has ended.
+        sys.set_asyncgen_hooks(finalizer=scheduler.awaits.finalize)
         try:
             return scheduler.step_of_child(self, _yielded, run, *arguments)
         finally:
+            sys.set_asyncgen_hooks(*hooks)
             enter_scheduler(scope)
             if self.record.stack or self.record.turns:
                 scheduler.awaits.woke()

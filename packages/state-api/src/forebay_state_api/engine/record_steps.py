@@ -38,6 +38,18 @@ def _generator_awaited(inner: Any) -> Any:
     return next(filter(inspect.isasyncgen, gc.get_referents(inner)), None)
 
 
+def waiting_lines(coroutine: Any) -> list[str]:
+    """Return the lines where a suspended coroutine waits, innermost last."""
+    lines, inner = [], coroutine
+    while inner is not None:
+        frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
+        if frame is not None:
+            code = frame.f_code
+            lines.append(f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
+        inner = getattr(inner, "cr_await", None) or _generator_awaited(inner)
+    return lines
+
+
 class RecordSteps:
     """Steps a suspended coroutine of a record until it ends."""
 
@@ -65,23 +77,34 @@ class RecordSteps:
         """Its task, once its code has asked for one."""
         self._namespace: Any = None
         self._waits = 0
-        """The number of waits; a step that belongs to an earlier one comes too late."""
+        """The number of waits for state or a turn; a step of an earlier one comes too late."""
         self._closing = False
 
     def wait_for(self, awaited: Any) -> None:
         """Continue once ``awaited`` is done; raise `TypeError` for what cannot be awaited."""
-        future: Any = check_awaited(awaited, self.coroutine)
+        blocks = isinstance(awaited, asyncio.Future) and awaited._asyncio_future_blocking
+        future: Any = awaited if blocks else check_awaited(awaited, self.coroutine)
         task = self._task
         if task is None:
             task = self._task = self._awaits.take_spare()
             if task is not None:
                 task.bind(self)
-        self._waits += 1
         self._namespace = self._awaits.scheduler.context._namespace
         self.awaited = awaited
-        future._attach(partial(self._step, self._waits))
+        if blocks:
+            self._awaits.add(future, self)
+        else:
+            self._waits += 1
+            future._attach(partial(self._step, self._waits))
         if task is not None:
             task.interrupt_new_wait()
+
+    def __call__(self, _: object) -> None:
+        """Continue, as the callback of a foreign future: nothing but that ends its wait."""
+        awaits = self._awaits
+        awaits.in_flight -= 1
+        awaits.scheduler.arrive(self._record, self._namespace, self._go_on, None)
+        awaits.woke()
 
     def _step(self, wait: int, _: object) -> None:
         if wait == self._waits:
@@ -90,7 +113,7 @@ class RecordSteps:
     def _interrupted(self, error: BaseException) -> None:
         self._go_on(error)
 
-    def _go_on(self, error: BaseException | None) -> None:
+    def _go_on(self, error: Any) -> None:
         task, awaits = self._task, self._awaits
         self.awaited = None
         if task is None:
@@ -158,11 +181,4 @@ class RecordSteps:
 
     def stack(self) -> str:
         """Return the lines where it waits, innermost last."""
-        lines, inner = [], self.coroutine
-        while inner is not None:
-            frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
-            if frame is not None:
-                code = frame.f_code
-                lines.append(f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
-            inner = getattr(inner, "cr_await", None) or _generator_awaited(inner)
-        return "\n  ".join(lines[1:])
+        return "\n  ".join(waiting_lines(self.coroutine)[1:])

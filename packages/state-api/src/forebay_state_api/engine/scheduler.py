@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar, Final, Protocol
 
 import attrs
@@ -33,6 +34,7 @@ from forebay_state_api.engine.awaits import (
 from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.record import Entry, Record
+from forebay_state_api.engine.record_steps import waiting_lines
 from forebay_state_api.engine.task_thread import others_live
 from forebay_state_api.errors import ForebayError, FunctionError, PluginError, StateAccessError
 from forebay_state_api.job.context import RuntimeContext
@@ -58,6 +60,8 @@ READ_THREADS: Final = 4
 POLL_EVERY: Final = 32
 """Number of admissions after which answers are polled while records wait."""
 
+_SHOWN_TASKS: Final = 3
+"""The most tasks of a record whose lines an error shows."""
 
 ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
 
@@ -673,9 +677,10 @@ class Scheduler:
 
     def _turn(self) -> bool:
         """Run everything that can run now; return whether there was anything."""
-        moved = False
-        if self.awaits is not None and self.awaits.in_flight:
-            self.awaits.turn()
+        moved, awaits = False, self.awaits
+        if awaits is not None and (in_flight := awaits.in_flight):
+            awaits.turn()
+            moved = awaits.in_flight != in_flight
         while True:
             while self.ready:
                 record = self.ready.popleft()
@@ -767,11 +772,10 @@ class Scheduler:
             self.current, self.context._key = record, record.key
         driver = None if record is None else record.driver
         awaited = "its tasks" if driver is None or driver.ended else f"{driver.awaited!r:.300}"
-        stack = "" if driver is None or driver.ended else f", at\n  {driver.stack()}"
         return FunctionError(
             f"{self.describe()} waits for {awaited}, which did not end within the drain timeout "
             f"of {self._drain_timeout_s:g} s; {len(self.busy)} record(s) wait in this subtask"
-            f"{stack}"
+            f"{'' if record is None else _where_it_waits(record)}"
         )
 
     def run_ready_quietly(self) -> bool:
@@ -823,6 +827,15 @@ class Scheduler:
             if record.driver is not None:
                 close_quietly(record.driver)
         self.busy.clear()
+
+
+def _where_it_waits(record: Record) -> str:
+    """Return the lines where a record and the first of its tasks wait."""
+    driver = record.driver
+    stack = "" if driver is None or driver.ended else f", at\n  {driver.stack()}"
+    tasks = (waiting_lines(task.get_coro()) for task in record.children or ())
+    tasks_at = [", its task at\n  " + "\n  ".join(lines) for lines in islice(tasks, _SHOWN_TASKS)]
+    return stack + "".join(tasks_at)
 
 
 def _nothing_arrived() -> None:
