@@ -2,8 +2,9 @@
 
 One root, `ForebayError`; below it the job's author (`ConfigurationError`, `StateAccessError`,
 `StateMigrationError`, `FunctionError`, `OutputSchemaError`), the operator of the job
-(`CorruptStateError`, `StorageError`, `NoThreadError`, `FencedError`), and the author of a plugin
-(`PluginError`). Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
+(`CorruptStateError`, `StorageError`, `NoThreadError`, `FencedError`), whoever reads state from
+outside (`VersionGoneError`, `AbandonedTimelineError`), and the author of a plugin (`PluginError`).
+Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
 """
 
 from __future__ import annotations
@@ -113,6 +114,31 @@ class FencedError(ForebayError):
     Operator action: one of two drivers (or copies of one checkpoint) is running by mistake. The
     newer run continues; stop the older one, or give the copy its own state directory.
     """
+
+
+class VersionGoneError(ForebayError):
+    """A reader goes on from a version that the janitor has deleted.
+
+    Who acts: whoever reads. Start again with what a newer version shows; the message names it.
+    """
+
+
+class AbandonedTimelineError(ForebayError):
+    """A reader goes on from a version of a timeline that the query has left.
+
+    Who acts: whoever reads. Take the abandoned changes back, or start again; the message names both
+    versions.
+    """
+
+    def __init__(self, message: str, abandoned: str, newest: str) -> None:
+        """``abandoned`` and ``newest`` are positions, ``<version>@<run>``."""
+        super().__init__(message, abandoned, newest)
+        self.abandoned = abandoned
+        self.newest = newest
+
+    def _message(self) -> str:
+        """Return the message without the fields."""
+        return str(self.args[0])
 
 
 class FunctionError(ForebayError):

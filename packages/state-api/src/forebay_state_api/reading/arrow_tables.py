@@ -10,20 +10,22 @@ The table of an operator has a row per key and namespace, and a column per state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.reading.arrow_types import (
-    ArrowType,
-    arrow,
-    arrow_type_of,
-    map_type,
-    to_json,
+from forebay_state_api.reading.arrow_types import ArrowType, arrow, arrow_type_of, to_json
+from forebay_state_api.reading.columns import (
+    ROWS,
+    Column,
+    column_of,
+    key_columns,
+    nested_types,
+    pages,
+    types_of,
 )
 from forebay_state_api.reading.rows import StateRow
 
@@ -35,16 +37,6 @@ if TYPE_CHECKING:
 
 JOIN_BYTES: Final = 256 << 20
 """The stored bytes of key groups that are joined in memory at a time, by default."""
-_ROWS: Final = 65_536
-"""Rows in a record batch."""
-
-
-@attrs.frozen
-class _Column:
-    """One column: its field, and the function that makes it from rows."""
-
-    field: pa.Field
-    array: Callable[[Sequence[StateRow]], pa.Array]
 
 
 def state_reader(
@@ -58,7 +50,7 @@ def state_reader(
     pa = arrow()
     info = content.state(state)
     flat = flat and info.shape is not Shape.POINT
-    columns = [*_key_columns(content), *_value_columns(info, flat=flat)]
+    columns = [*key_columns(content.key_codec), *_value_columns(info, flat=flat)]
     maker = content.row_maker(info)
     schema = pa.schema([column.field for column in columns])
     batches = _fast_points(content, info, schema, key_groups)
@@ -69,7 +61,7 @@ def state_reader(
             rows = (one for row in rows for one in _flattened(row))
         batches = (
             pa.RecordBatch.from_arrays([column.array(page) for column in columns], schema=schema)
-            for page in _pages(rows)
+            for page in pages(rows)
         )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -88,88 +80,42 @@ def operator_reader(
     """
     lib = arrow()
     infos = [content.state(name) for name in (content.states if states is None else states)]
-    columns = [*_key_columns(content)]
+    columns = [*key_columns(content.key_codec)]
     columns += [column for info in infos for column in _state_columns(info)]
     schema = lib.schema([column.field for column in columns])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for part in _joined_parts(content, key_groups, join_bytes):
-            for page in _pages(_joined(content, infos, part)):
+        for part in joined_parts(content, key_groups, join_bytes):
+            for page in pages(_joined(content, infos, part)):
                 arrays = [column.array(page) for column in columns]
                 yield lib.RecordBatch.from_arrays(arrays, schema=schema)
 
     return lib.RecordBatchReader.from_batches(schema, batches())
 
 
-def _key_columns(content: VersionContent) -> Iterator[_Column]:
-    pa = arrow()
-    codec = content.key_codec
-    description: Mapping[str, Any] = {"type": "none"} if codec is None else codec.description
-    if description["type"] == "tuple":
-        for at, part in enumerate(description["elements"]):
-            yield _column(f"key_{at + 1}", arrow_type_of(part), partial(_key_part, at))
-    else:
-        yield _column("key", arrow_type_of(description), lambda row: row.key)
-    text = ArrowType(pa.string(), to_json)
-    yield _column("namespace", text, lambda row: row.namespace)
-    yield _column("key_group", ArrowType(pa.int32(), None), lambda row: row.key_group)
-
-
-def _key_part(at: int, row: Any) -> Any:
-    return row.key[at]
-
-
-def _column(name: str, kind: ArrowType, value: Callable[[Any], Any]) -> _Column:
-    field = arrow().field(name, kind.type)
-    return _Column(field, lambda rows: kind.array([value(row) for row in rows], f"column {name!r}"))
-
-
-def _types_of(info: StateInfo) -> tuple[ArrowType, ArrowType | None]:
-    """Return the types of a value, element or map value, and of user keys."""
-    user_key = info.spec.user_key
-    of_user_key = None if user_key is None else arrow_type_of(user_key.description)
-    return arrow_type_of(info.spec.value.description), of_user_key
-
-
-def nested_types(info: StateInfo) -> tuple[ArrowType, ArrowType]:
-    """Return the types of a state's nested content, and of its times of last access."""
-    pa = arrow()
-    value, user_key = _types_of(info)
-    times = ArrowType(pa.timestamp("us", "UTC"), None)
-    if user_key is not None:
-        return map_type(user_key, value), map_type(user_key, times)
-    if info.shape is Shape.POINT:
-        return value, times
-    convert = value.convert
-    each = None
-    if convert is not None:
-        each = lambda values: [None if one is None else convert(one) for one in values]  # noqa: E731
-    return ArrowType(pa.list_(value.type), each), ArrowType(pa.list_(times.type), None)
-
-
-def _value_columns(info: StateInfo, *, flat: bool) -> Iterator[_Column]:
+def _value_columns(info: StateInfo, *, flat: bool) -> Iterator[Column]:
     pa = arrow()
     nested, times = nested_types(info)
-    value, user_key = _types_of(info)
+    value, user_key = types_of(info)
     if flat:
         nested, times = value, ArrowType(pa.timestamp("us", "UTC"), None)
         if user_key is None:
-            yield _column("position", ArrowType(pa.int64(), None), lambda row: row.position)
+            yield column_of("position", ArrowType(pa.int64(), None), lambda row: row.position)
         else:
-            yield _column("user_key", user_key, lambda row: row.user_key)
-    yield _column("value", nested, lambda row: row.value)
+            yield column_of("user_key", user_key, lambda row: row.user_key)
+    yield column_of("value", nested, lambda row: row.value)
     if info.has_ttl:
-        yield _column("written", times, lambda row: row.written)
+        yield column_of("written", times, lambda row: row.written)
         if info.ttl is not None and (flat or info.shape is Shape.POINT):
-            yield _column("expires", times, lambda row: row.written + info.ttl)
+            yield column_of("expires", times, lambda row: row.written + info.ttl)
 
 
-def _state_columns(info: StateInfo) -> Iterator[_Column]:
+def _state_columns(info: StateInfo) -> Iterator[Column]:
     nested, times = nested_types(info)
     name = info.name
-    yield _column(name, nested, lambda row: _part(row, name, "value"))
+    yield column_of(name, nested, lambda row: _part(row, name, "value"))
     if info.has_ttl:
-        yield _column(f"{name} written", times, lambda row: _part(row, name, "written"))
+        yield column_of(f"{name} written", times, lambda row: _part(row, name, "written"))
 
 
 def _part(row: _JoinedRow, name: str, part: str) -> Any:
@@ -215,7 +161,7 @@ def _joined(
     with content.opened.scanning(part) as backend:
         for info in infos:
             maker = content.row_maker(info)
-            for changes in backend.table(info.spec).export(_ROWS):
+            for changes in backend.table(info.spec).export(ROWS):
                 for row in maker.rows(changes):
                     at = (row.key if address is None else address(row.key), row.namespace)
                     if at not in found:
@@ -224,7 +170,7 @@ def _joined(
     yield from found.values()
 
 
-def _joined_parts(
+def joined_parts(
     content: VersionContent, key_groups: KeyGroupRange | None, join_bytes: int
 ) -> Iterator[KeyGroupRange]:
     """Split key groups so that each part has about ``join_bytes`` stored."""
@@ -234,17 +180,6 @@ def _joined_parts(
     for part in content.opened.parts(every):
         for start in range(part.start, part.end + 1, size):
             yield KeyGroupRange(start, min(part.end, start + size - 1))
-
-
-def _pages(rows: Iterator[Any]) -> Iterator[list[Any]]:
-    page: list[Any] = []
-    for row in rows:
-        page.append(row)
-        if len(page) == _ROWS:
-            yield page
-            page = []
-    if page:
-        yield page
 
 
 def _fast_points(

@@ -1,0 +1,259 @@
+"""`Difference`: the rows between two versions of an operator's state, as Python objects or Arrow.
+
+Both versions are read, one range of key groups after another; the older one's content of a range is
+held in memory. A range that is too large for that is read several times, each time for another part
+of its keys. So a difference takes about as long as two scans, whatever a backend is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+
+from forebay_state_api.contract.changes import Shape
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.reading.arrow_types import ArrowType, arrow
+from forebay_state_api.reading.changes import Change, Comparison, Operation
+from forebay_state_api.reading.columns import (
+    Column,
+    column_of,
+    key_columns,
+    nested_types,
+    pages,
+    types_of,
+)
+from forebay_state_api.reading.positions import Position
+from forebay_state_api.reading.rows import StateRow, Timer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from forebay_state_api.reading.snapshot import Snapshot
+    from forebay_state_api.reading.stored_states import StateInfo
+
+HELD_BYTES: Final = 128 << 20
+"""The stored bytes that are held in memory at a time, by default."""
+
+
+@attrs.frozen(kw_only=True)
+class TimerChange:
+    """A timer that one version has and the other has not."""
+
+    operation: Operation
+    """`Operation.PUT` or `Operation.REMOVED`."""
+    timer: Timer
+
+
+class Difference:
+    """The changes from one version to another, both pinned until `close`; a context manager.
+
+    Applied to what ``start`` shows they give what ``end`` shows.
+    """
+
+    def __init__(
+        self,
+        start: Position,
+        end: Position,
+        older: Snapshot | None,
+        newer: Snapshot | None,
+        *,
+        held_bytes: int = HELD_BYTES,
+    ) -> None:
+        """Created by `ChangeFeed.between`; ``None`` in place of a snapshot: nothing is stored."""
+        self.start: Final = start
+        self.end: Final = end
+        self._older: Final = older
+        self._newer: Final = newer
+        self._held_bytes: Final = held_bytes
+
+    @property
+    def states(self) -> list[str]:
+        """The names of the keyed states of both versions."""
+        found = (one.states for one in (self._newer, self._older) if one is not None)
+        return list(dict.fromkeys(name for states in found for name in states))
+
+    def rows(self, state: str, *, key_groups: KeyGroupRange | None = None) -> Iterator[Change]:
+        """Yield the changes of a state, in no order but for those of one key and namespace."""
+        compared = self._compared(state)
+        for part, passes in self._parts(key_groups):
+            for number in range(passes):
+                yield from self._part(compared, part, (number, passes))
+
+    def key_rows(self, state: str, key: Any, namespace: Any = None) -> list[Change]:
+        """Return the changes of a state under one key, by look-ups."""
+        compared = self._compared(state)
+        found = [
+            None if side is None or info is None else side.rows_of(state, [key], namespace)[0]
+            for side, info in ((self._older, compared.older), (self._newer, compared.newer))
+        ]
+        return list(compared.comparison.changes(*found))
+
+    def timers(self, *, key_groups: KeyGroupRange | None = None) -> Iterator[TimerChange]:
+        """Yield the timers that were registered, and those that have fired or were deleted."""
+        for part, passes in self._parts(key_groups):
+            for number in range(passes):
+                before, after = (
+                    _timers(side, part, (number, passes)) for side in (self._older, self._newer)
+                )
+                for timer in before - after:
+                    yield TimerChange(operation=Operation.REMOVED, timer=timer)
+                for timer in after - before:
+                    yield TimerChange(operation=Operation.PUT, timer=timer)
+
+    def schema(self, state: str, *, old: bool = False) -> pa.Schema:
+        """Return the schema of `to_arrow`."""
+        columns = self._columns(self._compared(state).shown, old=old)
+        return arrow().schema([column.field for column in columns])
+
+    def to_arrow(
+        self, state: str, *, old: bool = False, key_groups: KeyGroupRange | None = None
+    ) -> pa.RecordBatchReader:
+        """Return the changes of a state as Arrow record batches; ``old`` adds the old value.
+
+        Columns: ``key`` (``key_1`` …), ``namespace``, ``key_group``, ``operation``, for maps
+        ``user_key``, ``value`` (for lists a list), with a TTL ``written``, ``old``, and the
+        position of the newer version: ``version`` and ``run``. Read it before `close`.
+        """
+        lib = arrow()
+        columns = self._columns(self._compared(state).shown, old=old)
+        schema = lib.schema([column.field for column in columns])
+        batches = (
+            lib.RecordBatch.from_arrays([column.array(page) for column in columns], schema=schema)
+            for page in pages(self.rows(state, key_groups=key_groups))
+        )
+        return lib.RecordBatchReader.from_batches(schema, batches)
+
+    def close(self) -> None:
+        """Release both versions. Safe to call twice."""
+        for side in (self._older, self._newer):
+            if side is not None:
+                side.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release both versions, also after a failure."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show both positions."""
+        return f"<Difference from {self.start} to {self.end}>"
+
+    def _compared(self, state: str) -> _Compared:
+        older, newer = (
+            None if side is None else side.states.get(state) for side in (self._older, self._newer)
+        )
+        if older is None and newer is None:
+            known = ", ".join(map(repr, self.states)) or "none"
+            raise ConfigurationError(
+                f"neither version {self.start} nor version {self.end} has a state {state!r}; their "
+                f"states: {known}"
+            )
+        return _Compared.of(older, newer)
+
+    def _part(
+        self, compared: _Compared, part: KeyGroupRange, chosen: tuple[int, int]
+    ) -> Iterator[Change]:
+        """Yield the changes of the keys of some key groups that are in the chosen part."""
+        held = dict(_content(self._older, compared.older, part, chosen))
+        for at, row in _content(self._newer, compared.newer, part, chosen):
+            yield from compared.comparison.changes(held.pop(at, None), row)
+        for row in held.values():
+            yield from compared.comparison.changes(row, None)
+
+    def _parts(self, key_groups: KeyGroupRange | None) -> Iterator[tuple[KeyGroupRange, int]]:
+        """Yield ranges of key groups, with the number of passes over each."""
+        shown = self._newer or self._older
+        if shown is None:
+            return
+        size = max((side.bytes for side in (self._older, self._newer) if side), default=0)
+        per_group = max(size / shown.max_parallelism, 1)
+        groups = max(1, int(self._held_bytes / per_group))
+        passes = -(-int(per_group) // self._held_bytes)
+        for part in shown.opened.parts(key_groups or shown.key_groups):
+            for first in range(part.start, part.end + 1, groups):
+                yield KeyGroupRange(first, min(part.end, first + groups - 1)), max(passes, 1)
+
+    def _columns(self, info: StateInfo, *, old: bool) -> list[Column]:
+        lib = arrow()
+        shown = self._newer or self._older
+        assert shown is not None
+        text = ArrowType(lib.string(), None)
+        value, times = nested_types(info)
+        columns = [*key_columns(shown.key_codec)]
+        columns.append(column_of("operation", text, lambda row: row.operation.value))
+        if info.shape is Shape.MAP:
+            value, user_key = types_of(info)
+            times = ArrowType(lib.timestamp("us", "UTC"), None)
+            assert user_key is not None
+            columns.append(column_of("user_key", user_key, lambda row: row.user_key))
+        columns.append(column_of("value", value, lambda row: row.value))
+        if info.has_ttl:
+            columns.append(column_of("written", times, lambda row: row.written))
+        if old:
+            columns.append(column_of("old", value, lambda row: row.old))
+        version, run = self.end.version, self.end.run
+        columns.append(column_of("version", ArrowType(lib.int64(), None), lambda _: version))
+        columns.append(column_of("run", text, lambda _: run))
+        return columns
+
+
+@attrs.frozen
+class _Compared:
+    """One state as both versions have it."""
+
+    older: StateInfo | None
+    newer: StateInfo | None
+    comparison: Comparison
+
+    @classmethod
+    def of(cls, older: StateInfo | None, newer: StateInfo | None) -> Self:
+        """Read the older version as the newer one's types, unless the TTL was switched."""
+        if older is not None and newer is not None:
+            if older.shape is not newer.shape:
+                raise ConfigurationError(
+                    f"state {newer.name!r} is of kind {older.kind} in one version and of kind "
+                    f"{newer.kind} in the other, which cannot be compared"
+                )
+            if older.has_ttl == newer.has_ttl and len(older.spec.generations) <= len(
+                newer.spec.generations
+            ):
+                older = attrs.evolve(older, spec=newer.spec)
+        shown = newer or older
+        assert shown is not None
+        codecs = [(one or shown).spec.value for one in (older, newer)]
+        return cls(older, newer, Comparison(shown.shape, *codecs))
+
+    @property
+    def shown(self) -> StateInfo:
+        """The state whose types the rows have."""
+        shown = self.newer or self.older
+        assert shown is not None
+        return shown
+
+
+def _content(
+    side: Snapshot | None, info: StateInfo | None, part: KeyGroupRange, chosen: tuple[int, int]
+) -> Iterator[tuple[Any, StateRow]]:
+    """Yield (address, row) for the chosen keys of some key groups."""
+    if side is None or info is None:
+        return
+    codec = side.key_codec
+    address = None if codec is None else codec.address
+    maker = side.row_maker(info)
+    number, passes = chosen
+    for changes in side.exported(info, part):
+        for row in maker.rows(changes):
+            at = (row.key if address is None else address(row.key), row.namespace)
+            if passes == 1 or hash(at) % passes == number:
+                yield at, row
+
+
+def _timers(side: Snapshot | None, part: KeyGroupRange, chosen: tuple[int, int]) -> set[Timer]:
+    number, passes = chosen
+    found = () if side is None else side.timers(key_groups=part)
+    return {timer for timer in found if passes == 1 or hash(timer) % passes == number}
