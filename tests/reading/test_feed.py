@@ -81,10 +81,10 @@ def test_lists(make_job, newest):
     assert newest("seen") == [("a", "appended", None, [3], [1, 2])]
     job.do("a", ("seen.update", [1, 2, 9]))
     assert newest("seen") == [("a", "replaced", None, [1, 2, 9], [1, 2, 3])]
-    job.do("a", ("seen.update", [1]))
-    assert newest("seen") == [("a", "replaced", None, [1], [1, 2, 9])]
+    job.do("a", ("seen.update", [1, 2]))
+    assert newest("seen") == [("a", "replaced", None, [1, 2], [1, 2, 9])]
     job.do("a", ("seen.clear",))
-    assert newest("seen") == [("a", "cleared", None, None, [1])]
+    assert newest("seen") == [("a", "cleared", None, None, [1, 2])]
 
 
 def test_maps(make_job, newest):
@@ -170,12 +170,12 @@ def test_arrow(make_job, feed):
 
 def test_a_range_that_is_too_large_is_read_in_passes(make_job, feed):
     job = make_job(*STATES)
-    job.scripts([(f"k{n}", [("count.update", n)]) for n in range(50)])
-    job.scripts([(f"k{n}", [("count.update", n + 1)]) for n in range(0, 50, 2)])
+    job.scripts([(f"k{n}", [("count.update", n)]) for n in range(40)])
+    job.scripts([(f"k{n}", [("count.update", n + 1)]) for n in range(0, 40, 2)])
     first, second = feed.after(START)
-    with feed.between(first, second) as whole, feed.between(first, second, held_bytes=10) as small:
+    with feed.between(first, second) as whole, feed.between(first, second, held_bytes=30) as small:
         assert shown(small, "count") == shown(whole, "count")
-        assert len(shown(small, "count")) == 25
+        assert len(shown(small, "count")) == 20
         assert all(passes > 1 for _, passes in small._parts(None))
         assert {*small.timers()} == {*whole.timers()}
 

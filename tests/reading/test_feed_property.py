@@ -234,12 +234,12 @@ def from_nothing(history, position):
         applied.check(snapshot)
 
 
-def run_history(make_job, path, seed, backend_class):
+def run_history(make_job, path, seed, backend_class, steps=12):
     options = {"max-runs": 3} if backend_class is LsmBackend else {}
     history = History(make_job, path, seed, options)
     consumer = Consumer(history)
     history.batch()
-    for _ in range(12):
+    for _ in range(steps):
         history.step()
         if history.random.random() < 0.5:
             consumer.catch_up()
@@ -251,7 +251,7 @@ def run_history(make_job, path, seed, backend_class):
 
 
 def test_the_feed_gives_what_snapshots_show(make_job, tmp_path, backend_class):
-    assert run_history(make_job, str(tmp_path), 3, backend_class).undone
+    assert run_history(make_job, str(tmp_path), 3, backend_class, steps=8).undone
 
 
 @pytest.mark.slow

@@ -9,10 +9,12 @@ from __future__ import annotations
 from forebay_state_api.reading.changes import Change, Operation
 from forebay_state_api.reading.difference import Difference, TimerChange
 from forebay_state_api.reading.feed import ChangeFeed, open_feed
+from forebay_state_api.reading.follower import Follower, FollowOptions
+from forebay_state_api.reading.opening import open_state
 from forebay_state_api.reading.operator_state import OperatorStateInfo
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.rows import ALL, StateRow, Timer
-from forebay_state_api.reading.snapshot import Snapshot, open_state
+from forebay_state_api.reading.snapshot import Snapshot
 from forebay_state_api.reading.stored_states import StateInfo
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "Change",
     "ChangeFeed",
     "Difference",
+    "FollowOptions",
+    "Follower",
     "Operation",
     "OperatorStateInfo",
     "Position",

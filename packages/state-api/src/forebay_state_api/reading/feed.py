@@ -72,10 +72,11 @@ class ChangeFeed:
         newest = self.newest()
         if newest == position or newest == START == position:
             return []
-        if not self._continues(position, newest, undo=undo):
+        if undo and not self._continues(position, newest):
             fork = fork_of(self._storage, position, newest)
             first = [fork] if is_stored(self._storage, fork) else []
             return [*first, *self._between(fork, newest)][:most]
+        self.check_continues(position, newest)
         return self._between(position, newest)[:most]
 
     def between(
@@ -97,7 +98,10 @@ class ChangeFeed:
         other parameters are those of `open_state`.
         """
         self._check_stored(end)
-        self._continues(start, end, undo=undo)
+        if undo:
+            self._check_stored(start)
+        else:
+            self.check_continues(start, end)
         with ExitStack() as opened:
             sides: list[Snapshot | None] = []
             for position in (start, end):
@@ -144,13 +148,13 @@ class ChangeFeed:
             at = Position.of(below)
         return found[::-1]
 
-    def _continues(self, start: Position, end: Position, *, undo: bool) -> bool:
-        """Return whether ``end`` continues ``start``; raise if it must and does not."""
-        self._check_stored(start)
-        if is_before(self._storage, start, end):
-            return True
-        if undo:
-            return False
+    def check_continues(self, start: Position, end: Position) -> None:
+        """Raise `AbandonedTimelineError` unless ``end`` continues ``start``.
+
+        Raises `VersionGoneError` if ``start`` was deleted.
+        """
+        if self._continues(start, end):
+            return
         instead = timeline_version(self._storage, end.run, start.version) if end.run else None
         current = "nothing" if instead is None else str(Position.of(instead))
         raise AbandonedTimelineError(
@@ -161,6 +165,10 @@ class ChangeFeed:
             str(start),
             str(end),
         )
+
+    def _continues(self, start: Position, end: Position) -> bool:
+        self._check_stored(start)
+        return is_before(self._storage, start, end)
 
     def _check_stored(self, position: Position) -> None:
         if is_stored(self._storage, position):

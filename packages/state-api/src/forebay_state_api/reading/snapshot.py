@@ -1,8 +1,8 @@
-"""`open_state` and `Snapshot`: one pinned version of one operator's state, read from outside."""
+"""`Snapshot`: one pinned version of one operator's state, read from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -33,42 +33,6 @@ if TYPE_CHECKING:
 CACHE_BYTES: Final = 64 << 20
 """The default budget for what the backend keeps between look-ups."""
 _THREADS: Final = 16
-
-
-def open_state(
-    state_dir: str,
-    *,
-    query: str,
-    uid: str,
-    version: int | str | None = None,
-    run: str | None = None,
-    provisional: bool = False,
-    show_expired: bool = False,
-    conf: Mapping[str, str] | None = None,
-    cache_bytes: int = CACHE_BYTES,
-    lease: timedelta = LEASE,
-) -> Snapshot:
-    """Open one version of an operator's committed state; nothing of the job is disturbed.
-
-    :param state_dir: the state directory: a path or a URL.
-    :param query: the query's id, or the name that was passed as ``query=``.
-    :param uid: the operator's uid.
-    :param version: a number, the name of a savepoint, or ``None`` for the newest version. A number
-        counts in the current timeline; if it was skipped, the version below it is opened.
-    :param run: with a number: the key of the run that made it, also in an abandoned timeline.
-    :param provisional: accept a version that a replay of its batch may replace.
-    :param show_expired: show data that have expired at the version's time, too.
-    :param conf: settings ``spark.forebay.*``, such as those of the storage.
-    :param cache_bytes: the budget for what the backend keeps between look-ups.
-    :param lease: how long the pin outlives this process if it ends without `Snapshot.close`.
-
-    Raises `ConfigurationError` where there is no such version, `CorruptStateError` for damage.
-    """
-    source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
-    chosen = source.choose(version, run=run, provisional=provisional)
-    return snapshot_of(
-        source, chosen, cache_bytes=cache_bytes, lease=lease, show_expired=show_expired
-    )
 
 
 def snapshot_of(
@@ -133,6 +97,12 @@ class Snapshot(VersionContent):
     def key_group_of(self, key: Any) -> int:
         """Return the key group of a key."""
         return self._placed(key)[0]
+
+    def address_of(self, key: Any) -> Any:
+        """Return a hashable value that is equal for equal keys, and for no others."""
+        admitted = self._placed(key)[1]
+        address = None if self.key_codec is None else self.key_codec.address
+        return admitted if address is None else address(admitted)
 
     def get(self, state: str, key: Any, namespace: Any = None) -> Any:
         """Return the value, list or dict of a state under one key; as `get_many`."""

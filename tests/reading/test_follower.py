@@ -1,0 +1,151 @@
+"""A follower shows one final version after another."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError
+from forebay_state_api.reading import FollowOptions
+
+COUNT = ValueStateDescriptor("count", int)
+SEEN = ListStateDescriptor("seen", int)
+PATIENCE_S = 100
+SELDOM = timedelta(hours=1)
+
+
+@pytest.fixture
+def job(make_job):
+    job = make_job(COUNT, SEEN)
+    for value in (1, 2):
+        job.do("a", ("count.update", value), ("seen.add", value))
+    return job
+
+
+@pytest.fixture
+def follow(read):
+    return lambda **options: read(follow=FollowOptions(**{"poll": SELDOM} | options))
+
+
+def test_it_moves_on_with_final_versions(job, follow):
+    follower = follow()
+    assert (follower.version, follower.get("count", "a")) == (1, 1)
+    assert not follower.refresh()
+    job.do("a", ("count.update", 3))
+    assert follower.get("count", "a") == 1
+    assert follower.refresh()
+    assert (follower.version, follower.position.run) == (2, job.run_key)
+    assert follower.get_many("count", ["a", "b"]) == [2, None]
+    assert follower.get("seen", "a") == [1, 2]
+    with follower.snapshot() as snapshot:
+        assert {row.key for row in snapshot.scan("count")} == {"a"}
+
+
+def test_it_moves_on_by_itself(job, read):
+    with read(follow=FollowOptions(poll=timedelta(milliseconds=1))) as follower:
+        job.do("a", ("count.update", 3))
+        assert follower.wait_for(2, PATIENCE_S)
+        assert follower.get("count", "a") == 2
+
+
+def test_a_wait_ends_with_its_time(job, follow):
+    assert not follow().wait_for(2, 0)
+
+
+def test_cached_keys_need_no_request(job, follow, monkeypatch):
+    follower = follow()
+    assert follower.get("seen", "a") == [1]
+    job.do("a", ("count.update", 3))
+    follower.refresh()
+    with follower.snapshot() as snapshot:
+        monkeypatch.setattr(snapshot, "get_many", None)
+        assert follower.get("seen", "a") == [1, 2]
+        with pytest.raises(TypeError):
+            follower.get("count", "a")
+
+
+def test_the_least_recently_used_results_are_dropped(job, follow):
+    follower = follow(cached_keys=2)
+    for key in ("a", "b", "a", "c"):
+        follower.get("count", key)
+    assert [key for _, key in follower._shown.cached_keys()] == ["a", "c"]
+
+
+def test_one_version_is_held_as_long_as_it_is_used(job, follow, tmp_path):
+    follower = follow()
+    with follower.snapshot() as first:
+        job.do("a", ("count.update", 3))
+        follower.refresh()
+        assert first.get("count", "a") == 1
+        assert len([*tmp_path.rglob("pins/*")]) == 2
+    assert len([*tmp_path.rglob("pins/*")]) == 1
+    follower.close()
+    assert not [*tmp_path.rglob("pins/*")]
+    with pytest.raises(ConfigurationError, match="closed"):
+        follower.get("seen", "b")
+
+
+def test_it_stops_on_an_abandoned_timeline(job, follow):
+    job.do("a", ("count.update", 3))
+    follower = follow()
+    old = follower.position
+    job.restart(batch_id=1)
+    job.do("a", ("count.update", 7))
+    job.do("a", ("count.update", 8))
+    with pytest.raises(AbandonedTimelineError, match=f"{old} .* 2@{job.run_key}"):
+        follower.refresh()
+
+
+def test_the_thread_stops_on_an_abandoned_timeline(job, read):
+    job.do("a", ("count.update", 3))
+    follower = read(follow=FollowOptions(poll=timedelta(milliseconds=1)))
+    job.restart(batch_id=1)
+    job.do("a", ("count.update", 7))
+    job.do("a", ("count.update", 8))
+    with pytest.raises(AbandonedTimelineError):
+        follower.wait_for(3, PATIENCE_S)
+    with pytest.raises(AbandonedTimelineError):
+        follower.get("count", "a")
+
+
+def test_it_may_change_the_timeline(job, follow):
+    job.do("a", ("count.update", 3))
+    follower = follow(change_timeline=True)
+    assert follower.get("count", "a") == 2
+    job.restart(batch_id=1)
+    job.do("a", ("count.update", 7))
+    job.do("a", ("count.update", 8))
+    follower.refresh()
+    assert follower.position.run == job.run_key
+    assert follower.get("count", "a") == 7
+
+
+def test_readers_on_threads_see_one_version_each(job, follow):
+    follower = follow()
+    wrong, end = [], threading.Event()
+
+    def read_on():
+        while not end.is_set():
+            count, seen = follower.get("count", "a"), follower.get("seen", "a")
+            if len(seen) not in {count, count + 1}:
+                wrong.append((count, seen))
+
+    threads = [threading.Thread(target=read_on) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for value in range(3, 7):
+        job.do("a", ("count.update", value), ("seen.add", value))
+        follower.refresh()
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert follower.get("count", "a") == 5
+
+
+def test_a_version_cannot_be_followed(job, read):
+    with pytest.raises(ConfigurationError, match="leave out version="):
+        read(version=1, follow=True)
