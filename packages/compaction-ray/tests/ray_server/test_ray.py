@@ -211,12 +211,19 @@ def test_more_workers_than_there_is_room_for(service, signals):
 
 def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
     """Like `start` without a cluster: its Ray has as many CPUs as it had workers at the start."""
-    demanding = attrs.evolve(service.spec, port=0, worker_cpus=2.0, worker_resources={"ssd": 1.0})
+    demanding = attrs.evolve(
+        service.spec,
+        port=0,
+        metrics_port=free_port("127.0.0.1"),
+        worker_cpus=2.0,
+        worker_resources={"ssd": 1.0},
+    )
     actor, address = start_gateway(without_demands(demanding), name="roomy", detached=False)
     gateway = Gateway(address, ClientSecurity(), timeout_s=5.0)
     gateway.call("Scale", {"workers": 2})  # of two CPUs each, where there are three
     until(lambda: gateway.hello().workers == 2)
     orders_outlast_the_process(gateway, actor)
+    assert b"_jobs_submitted_total " in page(demanding.metrics_port)
     gateway.call("Stop", {})
     assert ray.get(actor.stopped.remote(), timeout=PATIENCE_S)
     gateway.close()
@@ -307,9 +314,18 @@ def test_the_storages_can_be_checked(service):
 
 
 def test_prometheus_reads_the_gateway_on_the_port_of_its_own(service):
-    url = f"http://127.0.0.1:{service.spec.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=100) as answer:
-        assert b"\nforebay_compaction_jobs_submitted_total " in answer.read()
+    assert b"\nforebay_compaction_jobs_submitted_total " in page(service.spec.metrics_port)
+
+
+def page(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+        return answer.read()
+
+
+def test_a_metrics_port_that_is_taken_is_named(service):
+    rival = attrs.evolve(service.spec, port=0)
+    with pytest.raises(ConfigurationError, match=f"cannot listen on .*:{rival.metrics_port}"):
+        start_gateway(rival, name="rival", detached=False)
 
 
 def test_rays_own_metrics_have_the_numbers(service, signals):

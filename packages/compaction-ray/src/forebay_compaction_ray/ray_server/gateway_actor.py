@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Mapping
 from typing import Any, Final
+from wsgiref.simple_server import WSGIServer
 
 import ray
 
@@ -46,6 +47,7 @@ class GatewayActor:
         )
         self._orders: Final = Orders()
         self._server: GatewayServer | None = None
+        self._metrics: WSGIServer | None = None
         loop = asyncio.get_running_loop()
         self._listening: Final = loop.create_task(self._listen())
         self._life: Final = loop.create_task(self._live())
@@ -68,26 +70,26 @@ class GatewayActor:
         self._stopping.set()
 
     async def _listen(self) -> str:
-        spec = self._spec
         self._follow(self._orders.read())
         again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
         deadline_s = asyncio.get_running_loop().time() + (_REBIND_S if again else 0.0)
         while True:
             try:
-                security = CurrentSecurity(spec.security.read)
-                self._server = GatewayServer(
-                    self._core, security, stop=self._stopping.set, record=self._orders.write
-                )
-                address = await self._server.start(spec.host, spec.port)
-                break
+                return await self._serve()
             except ConfigurationError:
                 if asyncio.get_running_loop().time() >= deadline_s:
                     raise
                 await asyncio.sleep(0.5)
-        if spec.metrics_port is not None:
-            metrics = self._core.metrics
-            await asyncio.to_thread(serve_metrics, metrics, spec.host, spec.metrics_port)
-        return address
+
+    async def _serve(self) -> str:
+        spec = self._spec
+        if spec.metrics_port is not None and self._metrics is None:
+            self._metrics = serve_metrics(self._core.metrics, spec.host, spec.metrics_port)
+        security = CurrentSecurity(spec.security.read)
+        self._server = GatewayServer(
+            self._core, security, stop=self._stopping.set, record=self._orders.write
+        )
+        return await self._server.start(spec.host, spec.port)
 
     def _follow(self, orders: Mapping[str, Any]) -> None:
         """Carry out what operators ordered before this process began."""
