@@ -63,6 +63,8 @@ class KeyedOptions:
     """Whether the end of the input fires all event-time timers."""
     checkpoint: Checkpoint | None = None
     """The query's checkpoint in ``foreachBatch``; for a stream the session has it."""
+    is_bounded: bool = False
+    """Whether a bounded DataFrame is evaluated that is no micro-batch of a stream."""
     keyed_uuid: str = ""
     """A random id of each operator that is made."""
     driver: str = sessions.PROCESS_RUN

@@ -8,8 +8,8 @@ Connect the client cannot see the query's class, so the option cannot be refused
 
 In the same way the listener stores the contents of the query's checkpoint in the session, and marks
 queries whose trigger ends them; only operators that leave rows to the next micro-batch refuse that
-mark. It also logs the stored state of operators that the query no longer has, and passes the
-figures in progress events to Spark's metrics system.
+mark. It also logs the stored state of operators that the query no longer has, passes the figures in
+progress events to Spark's metrics system, and marks the versions of committed batches as final.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -24,6 +24,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from forebay_spark_runtime.driver.checkpoints import CHECKPOINT, checkpoint_of, of_this_batch
+from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.operator_batch import operators_of
 from forebay_spark_runtime.driver.session import MicroBatch, is_connect
 from forebay_spark_runtime.driver.spark_metrics import SparkMetrics, spark_metrics
@@ -31,6 +32,8 @@ from forebay_spark_runtime.driver.stored_operators import log_kept
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from forebay_state_api.versions import Checkpoint
 
 _log = logging.getLogger(__name__)
@@ -66,7 +69,7 @@ def watch(session: Any) -> None:
     queries = session._jsparkSession.streams()
     streaming = context._jvm.org.apache.spark.sql.streaming
     listener = streaming.PythonStreamingQueryListenerWrapper(
-        _Listener(session._jsparkSession, spark_metrics(context))
+        _Listener(session._jsparkSession, spark_metrics(context), context.applicationId)
     )
     queries.addListener(listener)
     _watched.add(session)
@@ -87,6 +90,20 @@ def ask_this_batch(session: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoin
     if _is_asynchronous(execution):
         raise refused(uid)
     return of_this_batch(execution, batch, uid)
+
+
+def is_bounded(df: DataFrame, batch: MicroBatch) -> bool:
+    """Return whether ``df`` is bounded, and no micro-batch that a stream may repeat.
+
+    A thread that a ``foreachBatch`` function starts does not know the batch. So while a stream runs
+    in the application, a DataFrame with a ``batch_id=`` does not count as bounded.
+    """
+    if df.isStreaming or batch.run_id is not None:
+        return False
+    if batch.batch_id is None or is_connect(df.sparkSession):
+        return True
+    shared: Any = df.sparkSession._jsparkSession.sharedState()
+    return bool(shared.activeStreamingQueries().isEmpty())
 
 
 def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
@@ -115,9 +132,10 @@ def _ends_by_itself(execution: Any) -> bool:
 class _Listener:
     """The listener, which the JVM calls."""
 
-    def __init__(self, java_session: Any, metrics: SparkMetrics) -> None:
+    def __init__(self, java_session: Any, metrics: SparkMetrics, app_id: str) -> None:
         self._java_session = java_session
         self._metrics = metrics
+        self._app_id = app_id
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Mark the query's session; its first batch waits until this returns."""
@@ -136,9 +154,11 @@ class _Listener:
         log_kept(str(event.id()), execution.analyzedPlan().toString, is_new=is_new)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
-        """Show the figures of a micro-batch; what goes wrong is logged, and fails nothing."""
+        """Use what a micro-batch reports; what goes wrong is logged, and fails nothing."""
         try:
-            for batch in operators_of(json.loads(event.progress().json())):
+            progress = json.loads(event.progress().json())
+            final_versions.committed(progress, self._app_id)
+            for batch in operators_of(progress):
                 self._metrics.show(batch)
         except Exception:  # noqa: BLE001 - py4j raises many kinds, when the context stops too
             _log.debug("a progress event was not read", exc_info=True)

@@ -28,6 +28,7 @@ from forebay_spark_runtime.arrow.figures_column import FiguresColumn, with_figur
 from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
+from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.session import time_zone
@@ -465,7 +466,11 @@ def _apply(
     first = sides[0]
     assert isinstance(first, KeyedDataFrame)
     session = first.df.sparkSession
-    options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
+    options = attrs.evolve(
+        first.options,
+        keyed_uuid=str(uuid.uuid4()),
+        is_bounded=query_listener.is_bounded(first.df, first.options.batch),
+    )
     use_python_of_driver(session)
     record_methods(fn)
     _check_event_time(fn, options)
@@ -500,6 +505,7 @@ def _apply(
     if streams:
         query_listener.watch(session)
         stored_operators.remember(options)
+        final_versions.remember(options)
     else:
         _enter_batch(options)
     task = shipped(job, f"operator {options.uid!r}")

@@ -19,6 +19,7 @@ from forebay_spark_runtime.arrow.error_column import refuse_not_null
 from forebay_spark_runtime.arrow.input_types import check_carried, check_readable, schema_of
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_spark_runtime.keyed_operator.plan import Hidden, OutputSchema, output_schema
@@ -133,6 +134,7 @@ def _wait(
     carry_job = CarryJob(**job, columns=columns_of(df), **attrs.asdict(carrying, recurse=False))
     query_listener.watch(session)
     stored_operators.remember(carrying.options)
+    final_versions.remember(carrying.options)
     routed = routed_to_subtasks(numbered, _PARTITION, carrying.options)
     return routed.mapInArrow(shipped(carry_job, spec.name), target).toDF(*schema.names)
 

@@ -63,6 +63,7 @@ class TaskIdentity:
                 attempt_id=task.taskAttemptId(),
                 attempt_number=task.attemptNumber(),
                 consecutive=streaming,
+                bounded=options.is_bounded,
                 checkpoint=checkpoint,
             ),
         )

@@ -34,6 +34,8 @@ class SubtaskIdentity:
     """The number of earlier attempts of this task."""
     consecutive: bool = False
     """Whether every batch runs this operator, as on a stream; then each must have a version."""
+    bounded: bool = False
+    """Whether the run evaluates a bounded DataFrame that is no micro-batch of a stream."""
     checkpoint: Checkpoint | None = None
     """The query's checkpoint; ``None`` where it is not known."""
 

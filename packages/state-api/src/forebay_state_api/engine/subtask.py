@@ -335,6 +335,7 @@ class Subtask:
             attempt_id=task.attempt_id,
             run=task.run,
             consecutive=task.consecutive,
+            bounded=task.bounded,
             new_state=self._new_state,
             restore=self._restore,
             now_us=self._now_us,

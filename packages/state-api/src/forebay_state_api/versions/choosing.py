@@ -47,6 +47,8 @@ class Entering:
     max_parallelism: int
     consecutive: bool
     new_state: bool
+    bounded: bool = False
+    """Whether no stream will repeat the batch."""
     restore: RestoreFrom | None = None
     """The state to begin with instead of empty state."""
     checkpoint: Checkpoint | None = None

@@ -9,7 +9,7 @@ driver that took over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -27,6 +27,7 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
+from forebay_state_api.versions.finality import BOUNDED
 from forebay_state_api.versions.forks import DETAILS, ForkSource, Hold, choose
 from forebay_state_api.versions.markers import marked_versions
 
@@ -119,13 +120,16 @@ def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Pr
 
 def _decide(storage: ObjectStorage, task: Entering, proposal: _Proposal) -> RunRecord:
     source = proposal.source
+    details: dict[str, Any] = {} if source is None else {DETAILS: attrs.asdict(source)}
+    if task.bounded:
+        details[BOUNDED] = True
     proposed = RunRecord(
         since=task.batch_id,
         origin=proposal.origin,
         keyed_uuid=task.run.keyed_uuid,
         app_id=task.run.app_id,
         run_id=task.run.run_id,
-        details={} if source is None else {DETAILS: attrs.asdict(source)},
+        details=details,
         location=None if task.checkpoint is None else task.checkpoint.location,
     )
     decided = decide_record(storage, task.run.key, proposed)

@@ -61,6 +61,7 @@ class OperatorVersions:
         attempt_id: int,
         run: RunIdentity,
         consecutive: bool = False,
+        bounded: bool = False,
         new_state: bool = False,
         restore: RestoreFrom | None = None,
         now_us: int,
@@ -71,8 +72,10 @@ class OperatorVersions:
 
         If there is none, ``restore`` is opened instead, if it is given; `storage` must then be an
         `OperatorStorage`. ``consecutive`` means that every batch runs this operator, so that a run
-        begins with the version that the previous batch made, unless ``new_state``. ``batch_ms`` is
-        `Manifest.batch_ms`, and ``checkpoint`` the query's checkpoint where it is known.
+        begins with the version that the previous batch made, unless ``new_state``. ``bounded``
+        means that no stream will repeat the batch, so that its version is final when it is
+        complete. ``batch_ms`` is `Manifest.batch_ms`, and ``checkpoint`` the query's checkpoint
+        where it is known.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
         stored where state is expected or it does not fit this operator, `CorruptStateError` when
@@ -84,6 +87,7 @@ class OperatorVersions:
             uid=self.uid,
             max_parallelism=self.max_parallelism,
             consecutive=consecutive,
+            bounded=bounded,
             new_state=new_state,
             restore=restore,
             checkpoint=checkpoint,
