@@ -37,6 +37,7 @@ from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.calls.counts import Counts
+from forebay_state_api.calls.idempotency import idempotency_key
 from forebay_state_api.calls.operator_clients import CLOSING_S, KeptClient, clients_of
 from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.pickling import unpickled
@@ -62,7 +63,7 @@ class RowNaming:
 
     def key_of(self, index: int) -> str:
         """Return the idempotency key of a row."""
-        return f"{self.query}/{self.batch_id}/{self.name}/{self.partition}/{index}"
+        return idempotency_key(self.query, self.batch_id, self.name, self.partition, index)
 
     def describe(self, index: int) -> str:
         """Return the description of a row, for messages."""

@@ -65,6 +65,7 @@ class TaskIdentity:
                 consecutive=streaming,
                 bounded=options.is_bounded,
                 checkpoint=checkpoint,
+                query=query or "",
             ),
         )
 

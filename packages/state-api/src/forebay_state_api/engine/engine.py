@@ -27,6 +27,7 @@ from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
+from forebay_state_api.engine.record_keys import RecordKeys
 from forebay_state_api.engine.record_methods import (
     Adapter,
     broadcast_method,
@@ -115,6 +116,7 @@ class Engine:
         has_event_time: bool = False,
         error_rows: ErrorRows | None = None,
         measures: Measures | None = None,
+        query: str = "",
     ) -> None:
         """``operator_state`` belongs to ``function``; without it there is only keyed state.
 
@@ -122,6 +124,7 @@ class Engine:
         ``rewrites`` it is empty, and their cells are copied into it after `open`. ``times`` are the
         clocks of timers; default: ``now_us`` and no watermark.
         With ``error_rows`` records fail alone; without it a failure fails the micro-batch.
+        ``query`` is the query in idempotency keys.
         """
         self.function = function
         self.operator_state = operator_state
@@ -179,6 +182,8 @@ class Engine:
         self.scheduler.describe = self.where
         context._declare = self._declare
         context._set_namespace = self._set_namespace
+        keys = RecordKeys(query, self.scheduler, self._name_of_side)
+        context._idempotency_key = keys.of_current_record
         context._broadcast = self._broadcast
         context.collect = self.rows_out.append
         # Not a `Timers`: every use but those of clocks raises an explanatory error.
@@ -197,9 +202,12 @@ class Engine:
         if error_rows is None:
             return Scheduler(self.context, **limits), None
         scheduler = IsolatingScheduler(self.context, **limits, error_rows=error_rows)
-        scheduler.method_of = lambda side: self._methods[side].name
+        scheduler.method_of = self._name_of_side
         scheduler.forget_requests = self._forget_requests
         return scheduler, scheduler.journal
+
+    def _name_of_side(self, side: int) -> str:
+        return self._methods[side].name
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -659,7 +667,7 @@ class Engine:
             return self._phase
         record = self.scheduler.current
         side = self.scheduler.side if record is None else record.side
-        return self._methods[side].name
+        return self._name_of_side(side)
 
     def blame(self, error: BaseException) -> NoReturn:
         """Raise an error of user code as a `FunctionError` that names the place."""

@@ -38,6 +38,8 @@ class SubtaskIdentity:
     """Whether the run evaluates a bounded DataFrame that is no micro-batch of a stream."""
     checkpoint: Checkpoint | None = None
     """The query's checkpoint; ``None`` where it is not known."""
+    query: str = ""
+    """The query's id or name in idempotency keys; empty if it has none."""
 
     @property
     def range(self) -> KeyGroupRange:

@@ -41,11 +41,14 @@ class Record:
         "completed",
         "driver",
         "group",
+        "idempotency_key",
         "issued",
         "key",
+        "namespace",
         "open",
         "pushed",
         "reached",
+        "row",
         "rows",
         "scheduler",
         "side",
@@ -66,6 +69,12 @@ class Record:
         self.group = group
         self.side = side
         """The input that the record came from."""
+        self.row: Any
+        """Its input row, or the time of its timer; set by the scheduler."""
+        self.namespace: Any
+        """The namespace in which it began: that of its timer; set by the scheduler."""
+        self.idempotency_key: str | None = None
+        """The key that its calls send to a service, once it has asked for it."""
         self.open = 1
         """Steps and requests to come, plus one while the record method runs."""
         self.waiting: deque[Entry] | None = None
@@ -144,11 +153,10 @@ class Record:
 class IsolatedRecord(Record):
     """A record that fails alone."""
 
-    __slots__ = ("driven", "error", "failed", "log", "row")
+    __slots__ = ("driven", "error", "failed", "log")
 
-    def begin(self, row: Any) -> None:
-        """Set what only such a record has; ``row`` is its input row or its timer's time."""
-        self.row = row
+    def begin(self) -> None:
+        """Set what only such a record has."""
         self.log: Any = None
         """The last entry of the journal about its changes."""
         self.driven = None

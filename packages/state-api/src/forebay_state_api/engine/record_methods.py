@@ -228,6 +228,7 @@ def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
+        scheduler.row = row
         rows = fn(row, context)
         if rows.__class__ is list or rows.__class__ is types.GeneratorType:
             extend(rows)
@@ -251,6 +252,7 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
+        scheduler.row = row
         result = fn(row, context)
         if result.__class__ is tuple:
             append(result)
@@ -328,6 +330,7 @@ async def _drive_coroutines(
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
+        scheduler.row = row
         rows = await fn(row, context)
         if rows.__class__ is list:
             extend(rows)
@@ -354,6 +357,7 @@ async def _drive_generators(
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
+        scheduler.row = row
         async for out in fn(row, context):
             append(out)
         if busy and scheduler.current is not None:

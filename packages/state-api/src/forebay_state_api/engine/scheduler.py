@@ -184,7 +184,7 @@ class Scheduler:
         self.mark = 0
         """The position in `rows_out` where the rows of the running record begin."""
         self.row: Any = None
-        """The row of the record that a loop runs, where records fail alone."""
+        """The row of the record that a loop runs."""
         self.dropped_reads = 0
         """Reads that nobody awaited or chained."""
         self.side = 0
@@ -229,13 +229,15 @@ class Scheduler:
             key = self.context._key
             if key is NO_KEY:
                 raise StateAccessError(
-                    "there is no current record: a namespace is set, and futures of states are "
-                    "waited for, per record, in the record method or in callbacks of its futures, "
-                    "not in open() or close()"
+                    "there is no current record: a namespace is set, futures of states are waited "
+                    "for, and calls and their keys are made per record, in the record method or in "
+                    "callbacks of its futures, not in open() or close()"
                 )
             record = self.current = self.record_class(self, key, self.context._group, self.side)
+            record.row = self.row
+            record.namespace = self.context._namespace
             if self.isolates:
-                record.begin(self.row)  # type: ignore[attr-defined] # it is an `IsolatedRecord`
+                record.begin()  # type: ignore[attr-defined] # it is an `IsolatedRecord`
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)

@@ -423,6 +423,7 @@ class Subtask:
             has_event_time=self._lateness_us is not None,
             error_rows=self._error_rows,
             measures=self.measures,
+            query=task.query or task.run.keyed_uuid,
         )
 
     def _times(self) -> TimerClocks | None:

@@ -47,12 +47,7 @@ class GuardedContext:
     @property
     def _key(self) -> Any:
         if not self._is_task_thread():
-            raise StateAccessError(
-                "a state, a timer or ctx was used on thread "
-                f"{threading.current_thread().name!r}: they "
-                "belong to the record whose code runs, on the task thread of its operator. Let "
-                "the thread complete(value) or fail(error) a StateFuture, and await or chain it"
-            )
+            raise on_another_thread()
         return self._context._key
 
     @property
@@ -71,6 +66,15 @@ class GuardedContext:
 
         checked.__qualname__ = f"ctx.{name}"
         return checked
+
+
+def on_another_thread() -> StateAccessError:
+    """Return the error for an access from a thread that is not the task thread."""
+    return StateAccessError(
+        f"a state, a timer or ctx was used on thread {threading.current_thread().name!r}: they "
+        "belong to the record whose code runs, on the task thread of its operator. Let the thread "
+        "complete(value) or fail(error) a StateFuture, and await or chain it"
+    )
 
 
 _waiting: Final[set[int]] = set()

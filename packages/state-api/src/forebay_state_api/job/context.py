@@ -61,6 +61,7 @@ class RuntimeContext:
         "_broadcast",
         "_declare",
         "_group",
+        "_idempotency_key",
         "_key",
         "_max_parallelism",
         "_namespace",
@@ -102,6 +103,7 @@ class RuntimeContext:
         self._namespace: Any = None
         self._broadcast: BroadcastAccess | None = None
         self._declare: Callable[[StateDescriptor], Any]
+        self._idempotency_key: Callable[[], str]
         self._set_namespace: Callable[[Any], None]
 
     @property
@@ -115,6 +117,19 @@ class RuntimeContext:
     def current_namespace(self) -> Any:
         """The namespace of later accesses; ``None`` unless one was set for this record."""
         return self._namespace
+
+    @property
+    def idempotency_key(self) -> str:
+        """A name for the current record or timer, to be sent with calls that change something.
+
+        It is the same in every attempt and replay of the micro-batch, whatever the order of the
+        rows and the parallelism, and no other record has it. It names query, batch, operator,
+        input, key, namespace and the values of the row. Rows that are equal in all of that are
+        distinguished by a number, in the order in which they ask. It is made when it is asked for.
+        Raises `StateAccessError` where no record runs, and for a row with values of other than
+        plain kinds.
+        """
+        return self._idempotency_key()
 
     def set_current_namespace(self, namespace: Any) -> None:
         """Set the namespace of all later accesses of this record.

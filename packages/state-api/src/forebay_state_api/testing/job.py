@@ -118,6 +118,7 @@ class KeyedJob:
         between micro-batches. With ``error_rows`` records fail alone.
         """
         self.backend_class = backend_class
+        self._query = query
         self.operator = operator_folder(query, uid)
         self.storage: ObjectStorage = OperatorStorage(storage, self.operator)
         self.compaction = compaction or ImmediateCompaction.open(storage, {})
@@ -402,6 +403,7 @@ class KeyedJob:
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             attempt_id=next(self._attempts),
+            query=self._query,
             **({} if self.checkpoint is None else self._streamed()),
         )
 
