@@ -11,7 +11,9 @@ from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver.spark_metrics import spark_metrics
 from forebay_spark_runtime.metrics import MetricsListener, operators_of
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.keys import key_group_of
 from forebay_state_api.metrics.figures import flat
+from forebay_state_api.observing import key_groups_of
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import OperatorStorage, operator_folder
 from forebay_state_api.versions.reader import open_version
@@ -107,11 +109,14 @@ def test_the_manifest_has_the_same_figures_but_for_what_comes_after_it(stage):
     )
     with open_version(storage, uid="counts", version=1) as reader:
         manifests = [flat(manifest.metrics) for manifest in reader.manifests]
+        groups = key_groups_of(reader.manifests)
     for key in ("rows_in", "rows_out", "keys_new", "state_bytes", "written_bytes", "commits"):
         assert sum(figures[key] for figures in manifests) == one.figures[key], key
     for figures in manifests:
         assert figures["storage_requests_list"] > 0
         assert "phase_seconds_commit_install" not in figures
+    most = len(groups.bytes)
+    assert groups.hottest(9) == {key_group_of("ann", most): 2, key_group_of("bob", most): 1}
 
 
 def test_two_actions_in_foreach_batch_count_each_subtask_once(stage):

@@ -133,6 +133,15 @@ def test_large_batches_go_in_slices():
     assert taken.rows == rows
 
 
+def test_rows_are_counted_by_key_group():
+    batch_input = BatchInput(layout(), task(1))
+    assert batch_input.group_rows() == []
+    batch_input.feed(batch(ROWS), Taken())
+    batch_input.feed(batch(ROWS[:2]), Taken())
+    rows = batch_input.group_rows()
+    assert (len(rows), rows[:4], sum(rows)) == (GROUPS, [2, 2, 1, 0], 5)
+
+
 def test_ordering_goes_across_batches():
     batch_input = BatchInput(layout(order=("n",)), task(1))
     batches = [batch([("ann", 5), ("bob", 2)]), batch([("ann", 1), ("cyd", 2)])]

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -69,6 +70,7 @@ class BatchInput:
         self._readers: list[RowReader] = []
         self._key_reader = RowReader([], [])
         self._seen = 0
+        self._group_rows: Any = None
 
     def now_us(self, batch: Any) -> int:
         """Return the micro-batch's time, in µs since the epoch."""
@@ -112,6 +114,7 @@ class BatchInput:
             self._feed_broadcast(batch, subtask)
             return
         self._check_keys(batch)
+        self._count_groups(batch)
         for side, (position, _) in enumerate(self._layout.event_times):
             self._see_event_times(batch, side, position, subtask)
         feed = self._feed_one if self._layout.single else self._feed_two
@@ -119,6 +122,15 @@ class BatchInput:
             part = batch.slice(start, SLICE_ROWS)
             feed(part, subtask)
             self._seen += part.num_rows
+
+    def group_rows(self) -> list[int]:
+        """Return the rows so far of each key group of the subtask; empty without rows."""
+        return [] if self._group_rows is None else self._group_rows.tolist()
+
+    def _count_groups(self, batch: Any) -> None:
+        groups = _group_numbers(batch) - self._task.range.start
+        counts = np.bincount(groups, minlength=len(self._task.range))
+        self._group_rows = counts if self._group_rows is None else self._group_rows + counts
 
     def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
         """Report the event times of one input to the subtask; nulls are ignored."""
@@ -304,8 +316,13 @@ def _canonical(column: Any, read: list[Any]) -> list[Any]:
 
 
 def _groups(batch: Any) -> list[int]:
-    groups: list[int] = (batch.column(Hidden.TIME_AND_GROUP).to_numpy() & _GROUP_MASK).tolist()
+    groups: list[int] = _group_numbers(batch).tolist()
     return groups
+
+
+def _group_numbers(batch: Any) -> Any:
+    """Return the key groups of a batch's rows, as a NumPy array."""
+    return batch.column(Hidden.TIME_AND_GROUP).to_numpy() & _GROUP_MASK
 
 
 def _changes(flags: list[bool]) -> list[int]:

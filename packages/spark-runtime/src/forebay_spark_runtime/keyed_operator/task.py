@@ -76,6 +76,7 @@ class SubtaskJob:
         source = timed_input(iter(batches), clock)
         first = next(source, None)
         batch_input = BatchInput(self.layout, task.subtask)
+        measures.group_rows = batch_input.group_rows
         error_rows, output = self._output(task, clock)
         now_us = NO_TIME if first is None else batch_input.now_us(first)
         function = unpickled(self.function, f"operator {self.options.uid!r}: {self.function_name}")

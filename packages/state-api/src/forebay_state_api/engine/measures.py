@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.calls.histogram import Histogram
@@ -42,6 +43,8 @@ class Measures:
     def __init__(self) -> None:
         self.clock = PhaseClock()
         """Replaced while records go on between two calls; a runtime keeps its own reference."""
+        self.group_rows: Callable[[], Sequence[int]] | None = None
+        """Returns the rows by key group of the subtask, if the runtime counts them."""
         self._requests: RequestCounts | None = None
         self._opened_bytes = 0
         self._access: dict[str, Histogram] = {}

@@ -48,6 +48,7 @@ from forebay_state_api.engine.timers.watermark import ALWAYS, TimerClocks, times
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.metrics.figures import nested
+from forebay_state_api.metrics.keyed import GROUP_ROWS
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
@@ -524,6 +525,8 @@ class Subtask:
             metrics["compaction"] = dict(service)
         if access := self.measures.access():
             metrics["state_access_seconds"] = access
+        if self.measures.group_rows is not None:
+            metrics[GROUP_ROWS] = list(self.measures.group_rows())
         return metrics
 
     def _reported(

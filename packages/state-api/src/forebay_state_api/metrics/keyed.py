@@ -10,6 +10,10 @@ from forebay_state_api.metrics.phases import Phase
 REQUESTS: Final = ("get", "list", "put", "delete")
 """Requests to storage: content, listings, objects written, objects deleted."""
 
+GROUP_ROWS: Final = "group_rows"
+"""Key in a manifest's metrics: rows of the micro-batch for each key group of the subtask, in order;
+empty if there were no rows, absent if they were not counted."""
+
 CACHES: Final = ("process", "memory", "disk")
 """Where a backend finds what it need not fetch: opened state, blocks in memory, blocks on disk."""
 

@@ -11,12 +11,22 @@ from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
 from forebay_state_api.observing.listing import OperatorListing, list_operator
 from forebay_state_api.observing.operators import StoredOperator, stored_operators
 from forebay_state_api.observing.timeline import Timeline, timeline_of
+from forebay_state_api.observing.watching import (
+    BatchInProgress,
+    HotKeyGroups,
+    OperatorView,
+    OperatorWatch,
+)
 
 __all__ = [
+    "BatchInProgress",
     "CompactionFolder",
     "HistoryReader",
+    "HotKeyGroups",
     "KeyGroups",
     "OperatorListing",
+    "OperatorView",
+    "OperatorWatch",
     "StoredOperator",
     "SubtaskFigures",
     "Timeline",

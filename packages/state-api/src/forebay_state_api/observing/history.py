@@ -25,16 +25,19 @@ class HistoryReader:
         self._storage = storage
         self._read: dict[str, Sequence[Made]] = {}
 
-    def timeline(self, listing: OperatorListing, versions: int) -> Timeline:
+    def timeline(
+        self, listing: OperatorListing, versions: int, *, most: int | None = None
+    ) -> Timeline:
         """Return the timeline with at least its ``versions`` newest versions, if it has them.
 
-        Makes one request for each object of the history that is needed and was not read before.
+        Makes one request for each object of the history that is needed and was not read before;
+        ``most`` limits them, the newest come first, and the timeline ends with what was read.
         """
         needed = _needed(listing, versions)
-        self._fetch([block for block in needed if block.name not in self._read])
+        self._fetch([block for block in needed if block.name not in self._read][:most])
         stored = {block.name for block in listing.history}
         self._read = {name: made for name, made in self._read.items() if name in stored}
-        remembered = [made for block in needed for made in self._read[block.name]]
+        remembered = [made for block in needed for made in self._read.get(block.name, ())]
         return timeline_of([*listing.made, *remembered])
 
     def _fetch(self, blocks: Sequence[HistoryBlock]) -> None:

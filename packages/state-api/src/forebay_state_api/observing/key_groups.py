@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
+from forebay_state_api.metrics.keyed import GROUP_ROWS
+
 if TYPE_CHECKING:
     from forebay_state_api.versions.manifest import Manifest
-
-GROUP_ROWS: Final = "group_rows"
-"""Key in a manifest's metrics: rows of the micro-batch for each key group of the subtask."""
 
 
 @attrs.frozen(kw_only=True)

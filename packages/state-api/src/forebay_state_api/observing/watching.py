@@ -1,0 +1,152 @@
+"""Watches one operator: at most three requests to storage for each refresh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.metrics.keyed import GROUP_ROWS
+from forebay_state_api.observing.history import HistoryReader
+from forebay_state_api.observing.listing import OperatorListing, list_operator
+from forebay_state_api.versions.figures import COUNTS
+from forebay_state_api.versions.manifest import Manifest, read_manifest
+from forebay_state_api.versions.pins import FOREVER
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
+    from forebay_state_api.observing.timeline import Timeline
+
+VERSIONS: Final = 100
+"""Versions that a view goes back, if that many are stored or remembered."""
+
+
+@attrs.frozen(kw_only=True)
+class HotKeyGroups:
+    """The key groups with the most rows in one subtask and micro-batch."""
+
+    subtask: int
+    rows_in: int
+    """Rows of the subtask."""
+    rows: Mapping[int, int]
+    """Key group → its rows, the hottest first."""
+
+
+@attrs.frozen(kw_only=True)
+class BatchInProgress:
+    """The version that subtasks are making now."""
+
+    version: int
+    begun: datetime
+    """When the first subtask began, by the store's clock."""
+    subtasks: int
+    """Subtasks that have begun."""
+    committed: int
+    """Subtasks that have committed."""
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class OperatorView:
+    """An operator at the moment of a refresh."""
+
+    listing: OperatorListing
+    timeline: Timeline
+    """The stored versions, and those of the history that were read so far."""
+    busiest: Manifest | None
+    """The newest manifest of the subtask with the most rows; ``None`` if it cannot be read."""
+
+    @property
+    def newest(self) -> VersionFigures | None:
+        """The newest complete version."""
+        return self.timeline.newest
+
+    @property
+    def backend(self) -> str | None:
+        """The name of the backend."""
+        return None if self.busiest is None else self.busiest.backend
+
+    @property
+    def unknown(self) -> Sequence[str]:
+        """Figures of the newest version that not all subtasks know, by key."""
+        newest = self.newest
+        return [] if newest is None else [key for key in COUNTS if newest.count(key) is None]
+
+    @cached_property
+    def in_progress(self) -> BatchInProgress | None:
+        """The version that is being made; ``None`` between micro-batches."""
+        begun = self.listing.begun()
+        if not begun:
+            return None
+        version = max(made.by.version for made in self.listing.made)
+        done = {m.by.subtask for m in self.listing.made if m.manifest and m.by.version == version}
+        return BatchInProgress(
+            version=version,
+            begun=min(begun.values()),
+            subtasks=len(begun),
+            committed=len(done & begun.keys()),
+        )
+
+    def hot_key_groups(self, most: int) -> HotKeyGroups | None:
+        """Return the key groups with the most rows of the `busiest` subtask; ``None`` if unknown.
+
+        The hottest key group of all is among them, unless the rows of its subtask are fewer.
+        """
+        rows = None if self.busiest is None else self.busiest.metrics.get(GROUP_ROWS)
+        if self.busiest is None or rows is None:
+            return None
+        start = self.busiest.made.range.start
+        order = sorted(range(len(rows)), key=rows.__getitem__, reverse=True)[:most]
+        return HotKeyGroups(
+            subtask=self.busiest.made.subtask,
+            rows_in=sum(rows),
+            rows={start + at: rows[at] for at in order if rows[at]},
+        )
+
+    @property
+    def held_by_forks(self) -> int:
+        """Pins that do not expire and belong to no savepoint: those of forks."""
+        lasting = sum(pin.lease == FOREVER for pin in self.listing.pins)
+        return max(0, lasting - len(self.listing.savepoints))
+
+
+class OperatorWatch:
+    """Reads one operator again and again; what cannot change is read once."""
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        """``storage`` is the operator's folder."""
+        self._storage = storage
+        self._history = HistoryReader(storage)
+        self._busiest: Manifest | None = None
+
+    def refresh(self, versions: int = VERSIONS) -> OperatorView:
+        """List the operator's folder, and read a manifest and an object of the history at most.
+
+        So the timeline of an operator with a long history grows from refresh to refresh.
+        """
+        listing = list_operator(self._storage)
+        timeline = self._history.timeline(listing, versions, most=1)
+        return OperatorView(
+            listing=listing, timeline=timeline, busiest=self._read(listing.timeline.newest)
+        )
+
+    def _read(self, newest: VersionFigures | None) -> Manifest | None:
+        if newest is None:
+            return None
+        named = max(newest.subtasks, key=_rows_in)
+        if self._busiest is None or self._busiest.id not in named.manifest:
+            try:
+                self._busiest = read_manifest(self._storage, named.manifest)
+            except (ObjectNotFoundError, CorruptStateError):  # cleared meanwhile, or damaged
+                return None
+        return self._busiest
+
+
+def _rows_in(subtask: SubtaskFigures) -> int:
+    return subtask.figures.counts.get("rows_in", 0)
