@@ -1,7 +1,7 @@
 """The plugin of state-api itself: the ``local`` compaction service, storages, and commands.
 
 The commands ``plugins`` and ``config`` show the installed plugins and the resolved settings;
-``janitor``, ``doctor`` and ``recover`` maintain state directories.
+``janitor``, ``doctor`` and ``recover`` maintain state directories; ``top`` watches them.
 """
 
 from __future__ import annotations
@@ -48,5 +48,6 @@ def forebay_commands() -> Sequence[click.Command]:
     from forebay_state_api.commands.janitor_and_doctor import COMMANDS
     from forebay_state_api.commands.plugins_and_config import show_config, show_plugins
     from forebay_state_api.commands.schema import state
+    from forebay_state_api.commands.top import top
 
-    return [show_plugins, show_config, state, *COMMANDS]
+    return [show_plugins, show_config, state, top, *COMMANDS]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.duration_option import duration
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.recover import recover
 from forebay_state_api.commands.report import json_option, print_json
@@ -17,7 +17,7 @@ from forebay_state_api.commands.state_directory import state_dir_option, state_d
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import DURATION, Settings
+from forebay_state_api.settings import Settings
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
@@ -26,12 +26,8 @@ from forebay_state_api.versions.reader import open_version
 from forebay_state_api.versions.storage_probe import ProbeFinding, examine
 from forebay_state_api.versions.timeline import newest_complete
 
-
-def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
-    try:
-        return timedelta(seconds=DURATION.accept(text))
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(f"{text!r} is not {DURATION.expected}") from error
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 @click.command("janitor")
@@ -43,7 +39,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
 )
 @click.option(
     "--min-age",
-    callback=_duration,
+    callback=duration,
     default="1h",
     show_default=True,
     help="Nothing younger is deleted.",

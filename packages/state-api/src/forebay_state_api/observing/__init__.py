@@ -5,6 +5,7 @@ all other requests are for objects that its listing names.
 """
 
 from forebay_state_api.observing.compactions import CompactionFolder
+from forebay_state_api.observing.directory import DirectoryWatch
 from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
 from forebay_state_api.observing.history import HistoryReader
 from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
@@ -21,6 +22,7 @@ from forebay_state_api.observing.watching import (
 __all__ = [
     "BatchInProgress",
     "CompactionFolder",
+    "DirectoryWatch",
     "HistoryReader",
     "HotKeyGroups",
     "KeyGroups",

@@ -9,7 +9,7 @@ import attrs
 
 from forebay_state_api.versions.contents import name_of
 from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.layout import escaped
+from forebay_state_api.versions.layout import escaped, operator_folder
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -22,6 +22,11 @@ class StoredOperator:
     query: str
     uid: str
     folder: str
+
+    @classmethod
+    def named(cls, query: str, uid: str) -> StoredOperator:
+        """Return an operator of these names, whether or not it is stored."""
+        return cls(query, uid, operator_folder(query, uid))
 
     def storage(self, root: ObjectStorage) -> OperatorStorage:
         """Return the operator's folder in the state directory ``root``."""
@@ -36,8 +41,7 @@ def stored_operators(
     Makes one list request, and one for each query; none if both names are given.
     """
     if query is not None and uid is not None:
-        folder = f"{escaped(query, 'the query')}/{escaped(uid, 'the uid')}"
-        return [StoredOperator(query, uid, folder)]
+        return [StoredOperator.named(query, uid)]
     if query is not None:
         queries = [escaped(query, "the query")]
     else:

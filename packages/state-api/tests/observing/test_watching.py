@@ -1,0 +1,135 @@
+"""Watching operators: what a view has, and how many requests it takes."""
+
+import uuid
+
+import pytest
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.observing import DirectoryWatch, OperatorWatch
+from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_state_api.testing.storage import CountingStorage
+from forebay_state_api.versions.history import remember
+from forebay_state_api.versions.markers import list_version
+from forebay_state_api.versions.pins import Pin
+from forebay_state_api.versions.savepoints import create_savepoint
+
+ROWS = {"rows_in": 30, "rows_out": 5}
+
+
+@pytest.fixture
+def root():
+    """A state directory in memory."""
+    return MemoryStorage(f"memory://{uuid.uuid4()}")
+
+
+def forget(storage, *versions):
+    """Put versions into the history as one pass of the janitor does, and delete them."""
+    found = [one for version in versions for one in list_version(storage, version).objects]
+    remember(storage, [one for one in found if one.manifest])
+    storage.delete([one.name for one in found])
+
+
+def test_a_refresh_takes_three_requests_at_most(job, storage):
+    job.versions(1, 9, metrics=ROWS)
+    for version in range(1, 7):
+        forget(storage, version)
+    counting = CountingStorage(storage)
+    watch = OperatorWatch(counting)
+    seen = []
+    for _ in range(8):
+        counting.reset()
+        view = watch.refresh()
+        assert counting.counts.total() <= 3
+        seen.append(len(view.timeline.versions))
+    assert seen == [4, 5, 6, 7, 8, 9, 9, 9], "the timeline grows by an object of the history"
+    assert counting.counts == {"list": 1}, "nothing that cannot change is read again"
+
+
+def test_the_hot_key_groups_are_those_of_the_subtask_with_the_most_rows(job, storage):
+    for subtask, rows in enumerate(([1, 0, 2, 0], [5, 70, 0, 25])):
+        made = job.begin(1, subtask)
+        job.commit(made, metrics={"rows_in": sum(rows), "group_rows": rows})
+    hot = OperatorWatch(storage).refresh().hot_key_groups(2)
+    assert (hot.subtask, hot.rows_in, hot.rows) == (1, 100, {5: 70, 7: 25})
+
+
+def test_rows_of_key_groups_that_nobody_counted(job, storage):
+    job.version(1, metrics=ROWS)
+    view = OperatorWatch(storage).refresh()
+    assert view.hot_key_groups(3) is None
+    assert view.backend == "toy"
+    assert "keys" in view.unknown
+    assert "rows_in" not in view.unknown
+
+
+def test_an_empty_batch_has_no_hot_key_groups(job, storage):
+    job.version(1, metrics={"rows_in": 0, "group_rows": []})
+    assert OperatorWatch(storage).refresh().hot_key_groups(3).rows == {}
+
+
+def test_a_version_in_progress(job, storage):
+    job.version(1)
+    assert OperatorWatch(storage).refresh().in_progress is None
+    began = job.clock.now
+    job.commit(job.begin(2, 0))
+    job.begin(2, 1)
+    made = OperatorWatch(storage).refresh().in_progress
+    assert (made.version, made.begun, made.subtasks, made.committed) == (2, began, 2, 1)
+
+
+def test_a_manifest_that_the_janitor_deletes_meanwhile(job, storage):
+    manifests = job.version(1)
+
+    class Deleting(CountingStorage):
+        def get(self, name):
+            storage.delete([name])
+            return super().get(name)
+
+    view = OperatorWatch(Deleting(storage)).refresh()
+    assert (view.newest.version, view.backend) == (1, None)
+    assert len(manifests) == 2
+
+
+def test_pins_of_readers_savepoints_and_forks(job, storage, clock):
+    job.version(1)
+    create_savepoint(storage, "kept", uid="op", version=1)
+    with Pin(storage, 1):
+        view = OperatorWatch(storage).refresh()
+        assert len(view.listing.reader_pins(clock.now)) == 1
+        assert (view.listing.savepoints, view.held_by_forks) == (["kept"], 0)
+
+
+def test_a_directory_s_operators_come_and_go(root, make_job):
+    make_job(root.child("q/a")).version(1)
+    watch = DirectoryWatch(root)
+    assert [(one.query, one.uid) for one in watch.refresh()] == [("q", "a")]
+    make_job(root.child("q/b")).version(1)
+    for _ in range(10):
+        found = watch.refresh()
+    assert [one.uid for one in found] == ["a", "b"]
+    assert [one.uid for one in DirectoryWatch(root, uid="b").refresh()] == ["b"]
+    root.delete([info.name for info in root.list("q/a/")])
+    assert [one.uid for one in watch.refresh()] == ["b"]
+
+
+def test_one_chosen_operator_takes_no_list_of_operators(root, make_job):
+    make_job(root.child("q/a")).version(1)
+    counting = CountingStorage(root)
+    DirectoryWatch(counting, query="q", uid="a").refresh()
+    assert counting.counts == {"list": 1, "get": 1}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({}, "no state is stored in"),
+        ({"query": "p"}, "nothing is stored of query 'p'; there are 'q' \\('a'\\)"),
+        ({"query": "q", "uid": "b"}, "query 'q' has state of 'a'"),
+        ({"uid": "b"}, "under the uid 'b'"),
+    ],
+)
+def test_names_of_nothing_are_errors(root, make_job, chosen, message):
+    if chosen:
+        make_job(root.child("q/a")).version(1)
+    with pytest.raises(ConfigurationError, match=message):
+        DirectoryWatch(root, **chosen).refresh()
