@@ -1,0 +1,39 @@
+"""Compaction of one operator: its jobs, as their folders show them, and the gateway's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.errors import ForebayError
+
+if TYPE_CHECKING:
+    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching.gateway import WatchedGateway
+
+_ROWS: Final = 100
+
+
+def compaction(operator: WatchedOperator, gateway: WatchedGateway | None) -> Mapping[str, Any]:
+    """Return what the template shows."""
+    jobs = operator.listing.compactions
+    newest = operator.timeline.newest
+    return {
+        "jobs": jobs[:_ROWS],
+        "more": max(0, len(jobs) - _ROWS),
+        "done": sum(job.is_done for job in jobs),
+        "running": sum(not job.is_done for job in jobs),
+        "pending": newest.count("compactions_pending") if newest else None,
+        "runs_max": newest.count("runs_max") if newest else None,
+        **gateway_of(gateway),
+    }
+
+
+def gateway_of(gateway: WatchedGateway | None) -> Mapping[str, Any]:
+    """Return the gateway's description, or the problem with it."""
+    if gateway is None:
+        return {"gateway": None, "gateway_problem": ""}
+    try:
+        return {"gateway": gateway.view(), "gateway_problem": ""}
+    except ForebayError as error:
+        return {"gateway": None, "gateway_problem": str(error)}

@@ -1,0 +1,111 @@
+"""The files of the newest version: runs of a sorted-file backend, chains of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_console.charts import Strip, strips
+from forebay_console.pages import formats
+from forebay_state_api.versions.layout import data_version
+
+if TYPE_CHECKING:
+    from forebay_console.watching import WatchedOperator
+    from forebay_state_api.contract.files import StateFile
+    from forebay_state_api.versions.manifest import Manifest
+
+_STRIPS: Final = 3_000
+"""The most files that are drawn."""
+_ROWS: Final = 200
+"""The most rows of a table."""
+
+
+@attrs.frozen(kw_only=True)
+class SubtaskFiles:
+    """The files of one subtask."""
+
+    subtask: int
+    start: int
+    end: int
+    files: int
+    depth: int
+    """The most files of one key group: each of them may be asked for a key."""
+    bytes: int
+    entries: int | None
+    """Cells in files, with those that newer ones replace; ``None`` if the backend does not say."""
+    deletes: int | None
+    pending: int
+    """Compactions that were submitted and have no result yet."""
+
+
+def files(operator: WatchedOperator) -> Mapping[str, Any]:
+    """Return what the template shows."""
+    version = operator.timeline.newest
+    manifests = operator.manifests(version) if version else ()
+    if version is None or not manifests:
+        return {"version": version, "subtasks": ()}
+    ordered = sorted(manifests, key=lambda manifest: manifest.made.subtask)
+    stacks = [_stacked(manifest.files) for manifest in ordered]
+    drawn = [_strip(file, level) for stack in stacks for file, level in stack]
+    found = [_subtask(*one) for one in zip(ordered, stacks, strict=True)]
+    groups = ordered[0].made.max_parallelism
+    return {
+        "version": version,
+        "backend": ordered[0].backend,
+        "subtasks": found[:_ROWS],
+        "more": max(0, len(found) - _ROWS),
+        "groups": groups,
+        "depth": max((one.depth for one in found), default=0),
+        "total": sum(one.files for one in found),
+        "bytes": sum(one.bytes for one in found),
+        "drawing": strips(drawn, groups) if 0 < len(drawn) <= _STRIPS else None,
+    }
+
+
+def _stacked(found: Sequence[StateFile]) -> Sequence[tuple[StateFile, int]]:
+    """Return each file with the number of older ones below it; files are in order of age."""
+    placed: list[tuple[StateFile, int]] = []
+    for file in found:
+        below = [level for older, level in placed if older.range.intersection(file.range)]
+        placed.append((file, max(below, default=-1) + 1))
+    return placed
+
+
+def _strip(file: StateFile, level: int) -> Strip:
+    made = data_version(file.name)
+    parts = [
+        f"key groups {file.range.start} to {file.range.end}",
+        formats.size(file.size),
+        "" if made is None else f"made with version {made}",
+        f"{formats.count(file.meta['entries'])} entries" if "entries" in file.meta else "",
+    ]
+    return Strip(
+        start=file.range.start,
+        end=file.range.end,
+        level=level,
+        value=float(file.size),
+        tip=", ".join(filter(None, parts)),
+    )
+
+
+def _subtask(manifest: Manifest, stack: Sequence[tuple[StateFile, int]]) -> SubtaskFiles:
+    made = manifest.made
+    return SubtaskFiles(
+        subtask=made.subtask,
+        start=made.range.start,
+        end=made.range.end,
+        files=len(stack),
+        depth=max((level for _, level in stack), default=-1) + 1,
+        bytes=sum(file.size for file, _ in stack) + manifest.bytes_elsewhere,
+        entries=_sum(stack, "entries"),
+        deletes=_sum(stack, "deletes"),
+        pending=sum(name.endswith("/") for name in manifest.protected),
+    )
+
+
+def _sum(stack: Sequence[tuple[StateFile, int]], name: str) -> int | None:
+    numbers: list[int | None] = [file.meta.get(name) for file, _ in stack]
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known and len(known) == len(numbers) else None

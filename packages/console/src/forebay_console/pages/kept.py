@@ -1,0 +1,26 @@
+"""Savepoints, forks and readers: they keep files beyond the newest versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from forebay_console.watching import WatchedOperator
+
+
+def kept(operator: WatchedOperator) -> Mapping[str, Any]:
+    """Return what the template shows."""
+    found = operator.kept()
+    listing = operator.listing
+    newest = operator.timeline.newest
+    return {
+        **attrs.asdict(found, recurse=False),
+        "data_files": listing.data_files,
+        "data_bytes": listing.data_bytes,
+        "live": newest.count("state_bytes") if newest else None,
+        "stored_versions": len(listing.timeline.versions),
+        "remembered": len(operator.timeline.versions),
+    }

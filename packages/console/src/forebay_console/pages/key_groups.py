@@ -1,0 +1,140 @@
+"""The heat map: how bytes, files and rows are spread over key groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_console.charts import Cell, grid
+from forebay_console.pages import formats
+from forebay_state_api.observing import KeyGroups, key_groups_of
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from forebay_console.watching import WatchedOperator
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.versions.manifest import Manifest
+
+_CELLS: Final = 2_048
+"""The most cells of the map."""
+_WIDEST: Final = 64
+"""Cells in a row."""
+_HOTTEST: Final = 20
+"""Rows of the table."""
+
+
+@attrs.frozen
+class Measure:
+    """A number of each key group."""
+
+    name: str
+    title: str
+    about: str
+    shown: Callable[[float | None], str]
+    together: Callable[[Sequence[float]], float]
+    """Combines the numbers of neighbours that share a cell."""
+
+
+MEASURES: Final = (
+    Measure("rows", "Heat", "Rows of the newest micro-batch.", formats.count, sum),
+    Measure("bytes", "Size", "Bytes in files; a file counts in equal parts.", formats.size, sum),
+    Measure("files", "Files", "Files that are read for a key group.", formats.count, max),
+)
+"""The numbers that the map can show."""
+
+
+@attrs.frozen(kw_only=True)
+class MapRow:
+    """One row of the map."""
+
+    label: str
+    cells: Sequence[Cell]
+
+
+def key_groups(operator: WatchedOperator, by: str) -> Mapping[str, Any]:
+    """Return what the template shows; ``by`` is the name of a measure."""
+    version = operator.timeline.newest
+    manifests = operator.manifests(version) if version else ()
+    if version is None or not manifests:
+        return {"version": version, "groups": None}
+    groups = key_groups_of(manifests)
+    numbers = {measure.name: _numbers(groups, measure.name) for measure in MEASURES}
+    known = [measure for measure in MEASURES if numbers[measure.name] is not None]
+    measure = next((one for one in known if one.name == by), known[0])
+    chosen = numbers[measure.name]
+    assert chosen is not None
+    rows, each = _rows(chosen, measure, manifests)
+    return {
+        "version": version,
+        "groups": groups,
+        "count": len(chosen),
+        "measures": known,
+        "unknown": [one for one in MEASURES if one not in known],
+        "measure": measure,
+        "labels": [row.label for row in rows],
+        "map": _map(rows),
+        "each": each,
+        "largest": max(chosen),
+        "skew": max(chosen) * len(chosen) / sum(chosen) if sum(chosen) else 1.0,
+        "hottest": _hottest(chosen, numbers, manifests),
+    }
+
+
+def _numbers(groups: KeyGroups, name: str) -> Sequence[float] | None:
+    numbers: Sequence[float] | None = getattr(groups, name)
+    return numbers
+
+
+def _rows(
+    numbers: Sequence[float], measure: Measure, manifests: Sequence[Manifest]
+) -> tuple[Sequence[MapRow], int]:
+    """Return a row for each subtask, or several if its range is long; and groups of a cell."""
+    each = -(-len(numbers) // _CELLS)
+    rows = []
+    for made in sorted((m.made for m in manifests), key=lambda made: made.range.start):
+        cells = _cells(numbers, made.range, measure, each)
+        lines = -(-len(cells) // _WIDEST)
+        width = -(-len(cells) // lines)
+        for line in range(lines):
+            label = f"subtask {made.subtask}" if line == 0 else ""
+            rows.append(MapRow(label=label, cells=cells[line * width : (line + 1) * width]))
+    return rows, each
+
+
+def _cells(
+    numbers: Sequence[float], groups: KeyGroupRange, measure: Measure, each: int
+) -> Sequence[Cell]:
+    cells = []
+    for start in range(groups.start, groups.end + 1, each):
+        end = min(start + each - 1, groups.end)
+        value = measure.together(numbers[start : end + 1])
+        name = f"key group {start}" if start == end else f"key groups {start} to {end}"
+        cells.append(Cell(value, f"{name}: {measure.shown(value)}"))
+    return cells
+
+
+def _map(rows: Sequence[MapRow]) -> Markup:
+    return grid([row.cells for row in rows], max(len(row.cells) for row in rows))
+
+
+def _hottest(
+    chosen: Sequence[float],
+    numbers: Mapping[str, Sequence[float] | None],
+    manifests: Sequence[Manifest],
+) -> Sequence[Mapping[str, Any]]:
+    order = sorted(range(len(chosen)), key=chosen.__getitem__, reverse=True)[:_HOTTEST]
+    owners = [(made.range, made.subtask) for made in (m.made for m in manifests)]
+    total = sum(chosen)
+    return [
+        {
+            "group": group,
+            "subtask": next((owner for found, owner in owners if group in found), None),
+            "share": chosen[group] / total,
+            **{name: None if all_ is None else all_[group] for name, all_ in numbers.items()},
+        }
+        for group in order
+        if chosen[group]
+    ]

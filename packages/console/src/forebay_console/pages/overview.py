@@ -1,0 +1,104 @@
+"""The first page: all operators of the state directory, with what each does now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_console.charts import stacked
+from forebay_console.pages.columns import columns_of
+from forebay_console.pages.phase_families import NAMES
+from forebay_state_api.errors import ForebayError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from markupsafe import Markup
+
+    from forebay_console.watching import StateDirectory, WatchedOperator
+    from forebay_console.watching.summaries import VersionSummary
+
+_RECENT: Final = 40
+_PATIENCE: Final = 5.0
+"""An operator is idle when it is silent for this many of its usual intervals, and a moment."""
+_MOMENT_S: Final = 30.0
+
+
+@attrs.frozen(kw_only=True)
+class OperatorRow:
+    """One operator, as the overview and the head of its own pages show it."""
+
+    query: str
+    uid: str
+    path: str
+    status: str
+    """``running``, ``idle``, ``begun``, ``empty``, or ``unknown`` if its folder cannot be read."""
+    newest: VersionSummary | None = None
+    rows_rate: float | None = None
+    growth: float | None = None
+    """Bytes per second."""
+    recent: Markup | None = None
+    """The newest versions' times, as a small chart."""
+    problem: str = ""
+
+
+def overview(directory: StateDirectory, now: datetime) -> Mapping[str, Any]:
+    """Return what the template shows."""
+    rows = [_row(operator, now) for operator in directory.operators()]
+    return {"operators": rows, "queries": len({row.query for row in rows})}
+
+
+def _row(operator: WatchedOperator, now: datetime) -> OperatorRow:
+    try:
+        return row_of(operator, now)
+    except ForebayError as error:  # of this operator alone
+        return attrs.evolve(_names(operator), problem=str(error))
+
+
+def row_of(operator: WatchedOperator, now: datetime) -> OperatorRow:
+    """Return an operator's row. Raises the errors of storage."""
+    timeline = operator.timeline
+    recent = operator.recent(_RECENT)
+    return attrs.evolve(
+        _names(operator),
+        status=_status(operator, now),
+        newest=recent[0] if recent else None,
+        rows_rate=timeline.rate("rows_in"),
+        growth=timeline.growth("state_bytes"),
+        recent=_spark(recent),
+    )
+
+
+def path_of(operator: WatchedOperator) -> str:
+    """Return the path of an operator's pages."""
+    return f"/operators/{operator.stored.folder}"
+
+
+def _names(operator: WatchedOperator) -> OperatorRow:
+    stored = operator.stored
+    return OperatorRow(
+        query=stored.query, uid=stored.uid, path=path_of(operator), status="unknown"
+    )
+
+
+def _status(operator: WatchedOperator, now: datetime) -> str:
+    timeline = operator.timeline
+    newest = timeline.newest
+    begun = operator.listing.begun()
+    if newest is None:
+        return "begun" if begun else "empty"
+    since = max([newest.committed, *begun.values()])
+    usual = median(timeline.seconds_between()[:_RECENT] or [0.0])
+    silent = (now - since).total_seconds()
+    return "running" if silent < _PATIENCE * usual + _MOMENT_S else "idle"
+
+
+def _spark(recent: Sequence[VersionSummary]) -> Markup | None:
+    columns = columns_of(recent, _RECENT)
+    if not any(column.family_ms for column in columns):
+        return None
+    tips = [column.name for column in columns]
+    return stacked([c.family_ms for c in columns], NAMES, tips, [None] * len(columns)).svg

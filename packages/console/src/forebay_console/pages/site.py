@@ -1,0 +1,203 @@
+"""The site: its addresses, and the page that answers each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from forebay_console.pages.access import COOKIE, LOGIN, Access, Guard
+from forebay_console.pages.compaction import compaction
+from forebay_console.pages.files import files
+from forebay_console.pages.kept import kept
+from forebay_console.pages.key_groups import key_groups
+from forebay_console.pages.overview import overview, row_of
+from forebay_console.pages.rendering import Templates
+from forebay_console.pages.states import states
+from forebay_console.pages.timeline import WINDOWS, timeline
+from forebay_console.pages.version import version
+from forebay_state_api.errors import ForebayError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from forebay_console.watching import StateDirectory, WatchedOperator
+    from forebay_console.watching.gateway import WatchedGateway
+
+_log = logging.getLogger(__name__)
+
+_FORM_BYTES: Final = 4_096
+"""The longest body of a request."""
+_STATIC: Final = Path(__file__).parent / "static"
+
+OperatorPage = Callable[["WatchedOperator", Request], Mapping[str, Any]]
+
+
+def application(
+    directory: StateDirectory,
+    access: Access,
+    *,
+    gateway: WatchedGateway | None = None,
+    refresh_s: float = 2.0,
+) -> ASGIApp:
+    """Return the site, as an ASGI application.
+
+    :param directory: what it shows.
+    :param access: who may look.
+    :param gateway: the gateway of remote compaction, if it is to be asked.
+    :param refresh_s: after how many seconds an open page asks for news.
+    """
+    site = _Site(directory, access, gateway, refresh_s)
+    pages = Starlette(
+        routes=site.routes(),
+        exception_handlers={HTTPException: site.refused, ForebayError: site.failed},
+    )
+    return Guard(pages, access)
+
+
+class _Site:
+    """Answers requests. Pages that read storage run on threads."""
+
+    def __init__(
+        self,
+        directory: StateDirectory,
+        access: Access,
+        gateway: WatchedGateway | None,
+        refresh_s: float,
+    ) -> None:
+        self._directory: Final = directory
+        self._access: Final = access
+        self._gateway: Final = gateway
+        shared = {
+            "state_dir": directory.url,
+            "refresh_ms": int(refresh_s * 1_000),
+            "has_token": access.token is not None,
+        }
+        self._pages: Final = Templates(shared)
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the addresses."""
+        return [
+            Route("/", self._overview),
+            self._of_operator("", "timeline", lambda o, r: timeline(o, _last(r))),
+            self._of_operator("/groups", "groups", lambda o, r: key_groups(o, _by(r))),
+            self._of_operator("/states", "states", lambda o, _: states(o)),
+            self._of_operator("/files", "files", lambda o, _: files(o)),
+            self._of_operator("/kept", "kept", lambda o, _: kept(o)),
+            self._of_operator(
+                "/compaction", "compaction", lambda o, _: compaction(o, self._gateway)
+            ),
+            self._of_operator("/versions/{version:int}", "version", _version),
+            Route(LOGIN, self._login, methods=["GET", "POST"]),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ]
+
+    def _overview(self, request: Request) -> Response:
+        content = overview(self._directory, _now())
+        return self._pages.page(request, "overview.html", content)
+
+    def _of_operator(self, path: str, name: str, content: OperatorPage) -> Route:
+        def answer(request: Request) -> Response:
+            operator = self._operator(request)
+            shown = {"operator": row_of(operator, _now()), "tab": name}
+            shown.update(content(operator, request))
+            return self._pages.page(request, f"{name}.html", shown)
+
+        return Route(f"/operators/{{query}}/{{uid}}{path}", answer)
+
+    def _operator(self, request: Request) -> WatchedOperator:
+        """Return the stored operator that a path names; names of no operator reach no storage."""
+        folder = f"{request.path_params['query']}/{request.path_params['uid']}"
+        found = self._directory.by_folder().get(folder)
+        if found is None:
+            raise HTTPException(404, "No such operator is stored in this state directory.")
+        return found
+
+    async def _login(self, request: Request) -> Response:
+        wrong = False
+        if request.method == "POST":
+            form = parse_qs((await _body(request)).decode("utf-8", "replace"))
+            wrong = not self._access.is_token(form.get("token", [""])[0].strip())
+            if not wrong:
+                return self._admitted(request, form.get("next", ["/"])[0])
+        asked = _own(request.query_params.get("next", "/"))
+        content = {"wrong": wrong, "next": asked}
+        return self._pages.page(request, "login.html", content, 403 if wrong else 200)
+
+    def _admitted(self, request: Request, asked: str) -> Response:
+        answer = RedirectResponse(_own(asked), status_code=303)
+        answer.set_cookie(
+            COOKIE,
+            self._access.cookie,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """Return the page of an address that does not exist, and the like."""
+        assert isinstance(error, HTTPException)
+        return await self._error(request, error.status_code, error.detail)
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """Return the page of an error of storage."""
+        _log.warning("%s: %s", request.url.path, error)
+        return await self._error(request, 502, str(error))
+
+    async def _error(self, request: Request, status: int, message: str) -> Response:
+        content = {"status": status, "message": message}
+        return await run_in_threadpool(self._pages.page, request, "error.html", content, status)
+
+
+def _version(operator: WatchedOperator, request: Request) -> Mapping[str, Any]:
+    number: int = request.path_params["version"]
+    found = version(operator, number)
+    if found is None:
+        raise HTTPException(
+            404, f"Nothing is stored of version {number}, and the history does not have it."
+        )
+    return found
+
+
+def _last(request: Request) -> int:
+    """Return the number of versions that a viewer chose."""
+    asked = request.query_params.get("last", "")
+    with suppress(ValueError):
+        if int(asked) in WINDOWS:
+            return int(asked)
+    return WINDOWS[0]
+
+
+def _by(request: Request) -> str:
+    return request.query_params.get("by", "rows")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _own(path: str) -> str:
+    """Return a path of this site: a log-in leads to no other."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
+
+
+async def _body(request: Request) -> bytes:
+    found = b""
+    async for part in request.stream():
+        found += part
+        if len(found) > _FORM_BYTES:
+            raise HTTPException(413, "The form is too long.")
+    return found

@@ -1,0 +1,105 @@
+"""An operator's first page: its versions over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_console.charts import Bars, bars, stacked
+from forebay_console.pages import formats
+from forebay_console.pages.columns import Column, columns_of
+from forebay_console.pages.overview import path_of
+from forebay_console.pages.phase_families import FAMILIES, NAMES
+
+if TYPE_CHECKING:
+    from forebay_console.watching import WatchedOperator
+
+WINDOWS: Final = (60, 300, 1_000)
+"""Numbers of versions that a viewer may choose."""
+_TABLE: Final = 20
+"""The most rows of the table."""
+
+
+@attrs.frozen(kw_only=True)
+class Chart:
+    """A chart with its axes."""
+
+    title: str
+    about: str
+    """One sentence that says what is drawn."""
+    bars: Bars
+    ticks: Sequence[str]
+    """Labels of the axis, the highest first."""
+    legend: Sequence[tuple[str, str]] = ()
+    """Class and name of each kind."""
+
+
+def timeline(operator: WatchedOperator, last: int) -> Mapping[str, Any]:
+    """Return what the template shows of the newest ``last`` versions."""
+    recent = operator.recent(last)
+    columns = columns_of(recent)
+    return {
+        "windows": WINDOWS,
+        "last": last,
+        "versions": recent[:_TABLE],
+        "shown": len(recent),
+        "columns": columns,
+        "begun": operator.listing.begun(),
+        "abandoned": len(operator.timeline.abandoned),
+        "charts": [chart for chart in _charts(operator, columns) if chart is not None],
+    }
+
+
+def _charts(operator: WatchedOperator, columns: Sequence[Column]) -> Sequence[Chart | None]:
+    return (
+        _times(operator, columns),
+        _counts(columns, "rows_in", "Rows in", "Rows of a micro-batch.", formats.short),
+        _counts(columns, "rows_out", "Rows out", "Rows that the function emitted.", formats.short),
+        _counts(columns, "state_bytes", "State", "Size of the version.", formats.size),
+        _counts(columns, "written_bytes", "Written", "Bytes that the commit wrote.", formats.size),
+    )
+
+
+def _times(operator: WatchedOperator, columns: Sequence[Column]) -> Chart | None:
+    times = [column.family_ms for column in columns]
+    if not any(times):
+        return None
+    tips = [_tip(column, column.family_ms) for column in columns]
+    links = [f"{path_of(operator)}/versions/{column.newest.version}" for column in columns]
+    drawn = stacked(times, NAMES, tips, links)
+    present = {name for column in times for name in column}
+    return Chart(
+        title="Time by phase",
+        about="The time of a subtask in a micro-batch, on average over the subtasks.",
+        bars=drawn,
+        ticks=[formats.milliseconds(tick) for tick in drawn.scale.ticks],
+        legend=[(one.name, one.title) for one in FAMILIES if one.name in present],
+    )
+
+
+def _tip(column: Column, family_ms: Mapping[str, float]) -> str:
+    parts = [
+        f"{family.title} {formats.milliseconds(family_ms[family.name])}"
+        for family in FAMILIES
+        if family_ms.get(family.name, 0) >= 1
+    ]
+    total = formats.milliseconds(sum(family_ms.values()))
+    return "\n".join([f"{column.name}: {total}", *parts])
+
+
+def _counts(
+    columns: Sequence[Column], name: str, title: str, about: str, shown: Callable[[float], str]
+) -> Chart | None:
+    numbers = [column.mean(name) for column in columns]
+    if all(number is None for number in numbers):
+        return None
+    tips = [
+        f"{column.name}: {formats.ABSENT if number is None else shown(number)}"
+        for column, number in zip(columns, numbers, strict=True)
+    ]
+    drawn = bars([number or 0.0 for number in numbers], name, tips)
+    return Chart(
+        title=title, about=about, bars=drawn, ticks=[shown(tick) for tick in drawn.scale.ticks]
+    )

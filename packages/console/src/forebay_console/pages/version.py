@@ -1,0 +1,83 @@
+"""One version: what each subtask did, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_console.charts import stacked
+from forebay_console.pages import formats
+from forebay_console.pages.phase_families import FAMILIES, NAMES, by_family, family_of
+from forebay_console.watching.summaries import VersionSummary
+from forebay_state_api.metrics import KEYED, Phase
+
+if TYPE_CHECKING:
+    from forebay_console.watching import WatchedOperator
+    from forebay_state_api.observing import SubtaskFigures, VersionFigures
+
+_SUBTASKS: Final = 200
+"""The most rows of the table; the slowest come first."""
+_MEANINGS: Final = {metric.key: metric.meaning for metric in KEYED}
+
+
+def version(operator: WatchedOperator, number: int) -> Mapping[str, Any] | None:
+    """Return what the template shows; ``None`` if nothing is known of the version."""
+    versions = operator.timeline.versions
+    at = next((at for at, one in enumerate(versions) if one.version == number), None)
+    if at is None:
+        return None
+    found = versions[at]
+    summary = VersionSummary.of(found)
+    order = sorted(found.subtasks, key=lambda one: -(one.figures.total_ms or 0))[:_SUBTASKS]
+    return {
+        "version": found,
+        "summary": summary,
+        "newer": versions[at - 1].version if at else None,
+        "older": versions[at + 1].version if at + 1 < len(versions) else None,
+        "stored": operator.is_stored(found),
+        "phases": _phases(summary),
+        "counts": [
+            {"key": key, "number": number, "meaning": _MEANINGS.get(key, _OTHERS.get(key, ""))}
+            for key, number in summary.counts.items()
+        ],
+        "subtasks": order,
+        "more": len(found.subtasks) - len(order),
+        "chart": _chart(found),
+        "legend": FAMILIES,
+    }
+
+
+_OTHERS: Final = {"files": "Files that the version is read from."}
+
+
+def _phases(summary: VersionSummary) -> Sequence[Mapping[str, Any]]:
+    total = sum(summary.phase_ms.values())
+    return [
+        {
+            "name": phase,
+            "family": family_of(phase).name,
+            "ms": ms,
+            "share": ms / total,
+            "meaning": Phase(phase).meaning,
+        }
+        for phase, ms in sorted(summary.phase_ms.items(), key=lambda one: -one[1])
+    ]
+
+
+def _chart(found: VersionFigures) -> Any:
+    if not found.phase_ms:
+        return None
+    shown = found.subtasks[:_SUBTASKS]
+    times = [by_family(one.figures.phase_ms) for one in shown]
+    return stacked(times, NAMES, [_tip(one) for one in shown], [None] * len(shown))
+
+
+def _tip(one: SubtaskFigures) -> str:
+    times = by_family(one.figures.phase_ms)
+    parts = [
+        f"{family.title} {formats.milliseconds(times[family.name])}"
+        for family in FAMILIES
+        if times.get(family.name, 0) >= 1
+    ]
+    total = formats.milliseconds(one.figures.total_ms)
+    return "\n".join([f"subtask {one.subtask}: {total}", *parts])

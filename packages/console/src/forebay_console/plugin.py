@@ -1,0 +1,18 @@
+"""The plugin module that the entry point of the group ``forebay`` names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay_state_api.plugins import hookimpl
+
+if TYPE_CHECKING:
+    import click
+
+
+@hookimpl
+def forebay_commands() -> click.Command:
+    """Return the command ``forebay console``."""
+    from forebay_console.command import console
+
+    return console

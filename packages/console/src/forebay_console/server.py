@@ -1,0 +1,95 @@
+"""Runs the site on a socket, until it is interrupted."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import uvicorn
+
+from forebay_console.pages.access import is_loopback
+from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+
+@attrs.frozen(kw_only=True)
+class Listening:
+    """Where the console listens, and whether the connection is encrypted."""
+
+    host: str
+    port: int
+    """0: a free one."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    plain_http: bool = False
+    """Whether something else encrypts the connection, such as a proxy."""
+
+    def check(self, token: str | None) -> None:
+        """Raise `ConfigurationError` unless others are kept out, and cannot listen in."""
+        if (self.tls_cert is None) is not (self.tls_key is None):
+            raise ConfigurationError("--tls-cert and --tls-key go together")
+        if is_loopback(self.host):
+            return
+        if token is None:
+            raise ConfigurationError(
+                f"--host {self.host} is not loopback: everyone who reaches it would see the job. "
+                "Set --token-file, or use an SSH tunnel to 127.0.0.1"
+            )
+        if self.tls_cert is None and not self.plain_http:
+            raise ConfigurationError(
+                f"--host {self.host} is not loopback: the token would be sent unencrypted. Set "
+                "--tls-cert and --tls-key, or --plain-http if a proxy encrypts the connection"
+            )
+
+    def url(self, port: int) -> str:
+        """Return the address for a browser."""
+        scheme = "http" if self.tls_cert is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{port}/"
+
+
+def serve(app: ASGIApp, listening: Listening, started: Callable[[str], None]) -> None:
+    """Serve ``app`` until SIGINT or SIGTERM; call ``started`` with the address when it listens."""
+    bound = _bound(listening)
+    try:
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ssl_certfile=listening.tls_cert,
+            ssl_keyfile=listening.tls_key,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            limit_concurrency=200,
+            h11_max_incomplete_event_size=32_768,
+        )
+        started(listening.url(bound.getsockname()[1]))
+        uvicorn.Server(config).run(sockets=[bound])
+    finally:
+        bound.close()
+
+
+def _bound(listening: Listening) -> socket.socket:
+    """Bind before anything is announced: a taken port is an error, not a warning in a log."""
+    where = f"{listening.host}:{listening.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listening.host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {where}: {error}") from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(128)
+    except OSError as error:
+        bound.close()
+        raise ConfigurationError(f"cannot listen on {where}: {error.strerror}") from error
+    return bound

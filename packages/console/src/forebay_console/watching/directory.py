@@ -1,0 +1,53 @@
+"""A state directory: the operators that are stored in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from forebay_console.watching.fresh import Fresh
+from forebay_console.watching.operator import WatchedOperator
+from forebay_state_api.observing import StoredOperator, stored_operators
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.settings import Settings
+
+_OPERATORS_S: Final = 5.0
+"""Seconds after which operators are listed again: one request, and one for each query."""
+
+
+class StateDirectory:
+    """The operators of a state directory, each watched with one cache for all viewers."""
+
+    def __init__(self, root: ObjectStorage, settings: Settings, *, ttl_s: float) -> None:
+        """``ttl_s``: for how many seconds a listing of an operator is shown."""
+        self.root: Final = root
+        self.settings: Final = settings
+        self._ttl_s: Final = ttl_s
+        self._stored: Final = Fresh(lambda: stored_operators(root), max(ttl_s, _OPERATORS_S))
+        self._lock: Final = threading.Lock()
+        self._watched: dict[str, WatchedOperator] = {}
+
+    @property
+    def url(self) -> str:
+        """Where it is, for people."""
+        return self.root.url
+
+    def operators(self) -> Sequence[WatchedOperator]:
+        """Return all operators, sorted by query and uid."""
+        stored = self._stored.get()
+        with self._lock:
+            known = self._watched
+            self._watched = {
+                one.folder: known.get(one.folder) or self._watch(one) for one in stored
+            }
+            return list(self._watched.values())
+
+    def by_folder(self) -> Mapping[str, WatchedOperator]:
+        """Return operator's folder → operator."""
+        return {one.stored.folder: one for one in self.operators()}
+
+    def _watch(self, stored: StoredOperator) -> WatchedOperator:
+        return WatchedOperator(self.root, stored, self.settings, ttl_s=self._ttl_s)

@@ -1,0 +1,88 @@
+"""The figures of a version, added up once: versions do not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from cachetools import LRUCache
+
+from forebay_state_api.versions.figures import COUNTS
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.observing import VersionFigures
+
+_KEPT: Final = 20_000
+
+
+@attrs.frozen(kw_only=True)
+class VersionSummary:
+    """A version's figures, of all its subtasks together."""
+
+    version: int
+    run_key: str
+    epoch: int
+    parallelism: int
+    committed: datetime
+    counts: Mapping[str, int]
+    """Key of a metric → number; those that a subtask does not know are missing."""
+    phase_ms: Mapping[str, int]
+    """Phase → milliseconds of all subtasks; empty if they were not measured."""
+    slowest_ms: int | None
+    """The time of the subtask that took longest."""
+    slowest: int | None
+    """Its number."""
+
+    @property
+    def batch(self) -> int:
+        """The micro-batch that made the version."""
+        return self.version - 1
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """The run that made it, and its number."""
+        return self.run_key, self.version
+
+    @property
+    def slowest_phase(self) -> str | None:
+        """The phase in which the subtasks spent most of their time."""
+        return max(self.phase_ms, key=self.phase_ms.__getitem__, default=None)
+
+    @classmethod
+    def of(cls, version: VersionFigures) -> VersionSummary:
+        """Add a version's figures up."""
+        times = {one.subtask: one.figures.total_ms for one in version.subtasks}
+        known = {subtask: ms for subtask, ms in times.items() if ms is not None}
+        slowest = max(known, key=known.__getitem__, default=None)
+        counts = {name: version.count(name) for name in COUNTS}
+        return cls(
+            version=version.version,
+            run_key=version.run_key,
+            epoch=version.epoch,
+            parallelism=version.parallelism,
+            committed=version.committed,
+            counts={name: number for name, number in counts.items() if number is not None},
+            phase_ms=version.phase_ms,
+            slowest_ms=None if slowest is None else known[slowest],
+            slowest=slowest,
+        )
+
+
+class Summaries:
+    """Sums of versions, each computed once. Used under its owner's lock."""
+
+    def __init__(self) -> None:
+        self._known: Final[LRUCache[tuple[str, int, int], VersionSummary]] = LRUCache(_KEPT)
+
+    def of(self, versions: Sequence[VersionFigures]) -> Sequence[VersionSummary]:
+        """Return the sums of versions, in their order."""
+        return [self._of(version) for version in versions]
+
+    def _of(self, version: VersionFigures) -> VersionSummary:
+        key = version.run_key, version.version, max(s.attempt_id for s in version.subtasks)
+        if key not in self._known:
+            self._known[key] = VersionSummary.of(version)
+        return self._known[key]
