@@ -40,6 +40,13 @@ LAYERS = {
         "testing demo metrics",
         "plugin",
     ],
+    "forebay_console": [
+        "charts watching",
+        "pages",
+        "server",
+        "command",
+        "plugin",
+    ],
 }
 """Rooms of a package, the lowest first; a room imports those below it and its own line."""
 
@@ -49,6 +56,7 @@ SIBLINGS = {
     "forebay_backend_lsm": {"forebay_state_api"},
     "forebay_compaction_ray": {"forebay_state_api"},
     "forebay_spark_runtime": {"forebay_state_api"},
+    "forebay_console": {"forebay_state_api", "forebay_compaction_ray"},
 }
 """Package → the other packages that it may import."""
 

@@ -26,7 +26,7 @@ def packages(tmp_path: Path) -> list[Path]:
         copy.parent.mkdir(parents=True)
         shutil.copy(file, copy)
         copies.append(copy)
-    assert len(copies) == 5
+    assert len(copies) == 6
     return copies
 
 

@@ -79,9 +79,7 @@ def path_of(operator: WatchedOperator) -> str:
 
 def _names(operator: WatchedOperator) -> OperatorRow:
     stored = operator.stored
-    return OperatorRow(
-        query=stored.query, uid=stored.uid, path=path_of(operator), status="unknown"
-    )
+    return OperatorRow(query=stored.query, uid=stored.uid, path=path_of(operator), status="unknown")
 
 
 def _status(operator: WatchedOperator, now: datetime) -> str:

@@ -1,0 +1,107 @@
+"""The pages of operators, on state that a job stored."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from forebay_state_api.versions.savepoints import create_savepoint
+
+HEAP = "/operators/clicks/visits"
+LSM = "/operators/clicks/sessions"
+
+
+def cells(page: str) -> list[list[str]]:
+    """The text of each table row."""
+    found = []
+    for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL):
+        parts = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+        found.append([html.unescape(re.sub(r"<[^>]+>", " ", part)).strip() for part in parts])
+    return found
+
+
+def row_of(page: str, first: str) -> list[str]:
+    return next(row for row in cells(page) if row and row[0] == first)
+
+
+def test_the_overview_lists_all_operators(console):
+    page = console.page("/")
+    assert re.findall(r'class="name" href="([^"]+)"', page) == [LSM, HEAP]
+    versions = [row[2] for row in cells(page)[1:]]
+    assert versions == ["12", "12"]
+    assert "2 operators of 1 query" in page
+
+
+def test_the_timeline_shows_each_version_with_its_rows(console):
+    page = console.page(HEAP)
+    assert "Versions 1 to 12" in page
+    assert row_of(page, "12")[4:6] == ["80", "80"]
+    assert len([row for row in cells(page) if row[0].isdigit()]) == 12
+    bars = re.findall(rf'<a href="{HEAP}/versions/(\d+)"', page)
+    assert bars == [*map(str, range(1, 13)), *map(str, range(12, 0, -1))]
+
+
+@pytest.mark.parametrize("last", ["300", "1000", "7", "-1", "x"])
+def test_a_viewer_chooses_among_the_offered_numbers_of_versions(console, last):
+    chosen = last if last in ("300", "1000") else "60"
+    page = console.page(f"{HEAP}?last={last}")
+    assert f'<a href="?last={chosen}" aria-current="true">' in page
+
+
+def test_a_version_shows_where_its_time_went(console):
+    page = console.page(f"{HEAP}/versions/12")
+    assert "micro-batch 11" in page
+    assert row_of(page, "rows in")[1] == "80"
+    subtasks = cells(page)[-3:]
+    assert sorted(row[0] for row in subtasks) == ["0", "1", "2"]
+    assert sum(int(row[4]) for row in subtasks) == 80
+    assert f'href="{HEAP}/versions/11" rel="prev"' in page
+    assert 'rel="next"' not in page
+
+
+def test_an_unknown_version_is_not_here(console):
+    answer = console.get(f"{HEAP}/versions/400")
+    assert answer.status_code == 404
+    assert "version 400" in answer.text
+
+
+@pytest.mark.parametrize("by", ["bytes", "files"])
+def test_the_map_has_a_cell_for_each_key_group(console, by):
+    page = console.page(f"{HEAP}/groups?by={by}")
+    assert len(re.findall(r"<title>key group \d+:", page)) == 128
+    assert re.findall(r"<span>(subtask \d)</span>", page) == ["subtask 0", "subtask 1", "subtask 2"]
+    assert f'<a href="?by={by}" aria-current="true">' in page
+
+
+def test_the_states_are_shown_with_their_types_and_without_content(console):
+    page = console.page(f"{LSM}/states")
+    assert row_of(page, "count") == ["count", "value", "int", "none: grows with the number of keys"]
+    assert row_of(page, "pages")[1:3] == ["map", "str → int | None"]
+    assert row_of(page, "recent")[1:3] == ["list", "float"]
+    assert "user-7" not in page
+
+
+def test_the_files_are_drawn_and_counted(console):
+    page = console.page(f"{LSM}/files")
+    files = [int(row[2]) for row in cells(page)[1:]]
+    assert len(files) == 3
+    drawn = re.findall(r"<title>key groups", page)
+    assert len(drawn) == sum(files) > 0
+
+
+def test_savepoints_are_listed(console):
+    operator = console.directory.by_folder()["clicks/visits"]
+    create_savepoint(operator.storage, "before <v2>", uid="visits")
+    page = console.page(f"{HEAP}/kept")
+    assert row_of(page, "before <v2>")[1] == "12"
+    assert "before <v2>" not in page
+
+
+def test_a_compaction_page_without_a_gateway_says_how_to_see_one(console):
+    assert "--gateway" in console.page(f"{LSM}/compaction")
+
+
+def test_an_empty_directory_says_so(tmp_path, new_console):
+    assert "No query has stored state" in new_console(tmp_path).page("/")
