@@ -49,7 +49,7 @@ def test_they_are_replaced(packages: list[Path], tmp_path: Path) -> None:
     once = [file.read_text().count("[project.urls]") for file in packages]
     project_urls.main(["https://new.example/forebay"], tmp_path)
     texts = [file.read_text() for file in packages]
-    assert once == [text.count("[project.urls]") for text in texts] == [1] * 5
+    assert once == [text.count("[project.urls]") for text in texts] == [1] * 6
     assert not any("old.example" in text for text in texts)
 
 
