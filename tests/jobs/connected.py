@@ -9,6 +9,7 @@ the server's address; the server ends with its input.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -37,7 +38,9 @@ class Count(KeyedProcessFunction):
         self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
 
     async def process_element(self, row, ctx):
-        n = await self.n.async_value() + 1
+        async with asyncio.timeout(100):
+            n = await self.n.async_value() + 1
+            await asyncio.sleep(0.001)
         await self.n.async_update(n)
         yield row.user, n
 
