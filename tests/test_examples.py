@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -114,6 +115,29 @@ def test_the_total_over_the_flights_is_the_sum():
         assert harness.state(module.MINUTES, "UA") == 31
 
 
+class Paid(NamedTuple):
+    payment: str
+    card: str
+    amount: float
+
+
+def test_the_fraud_score_asks_for_cards_that_are_not_blocked():
+    pytest.importorskip("aiohttp", reason="the example asks by aiohttp")
+    module = example("fraud_score")
+    payments = [Paid(**payment) for payment in module.payments_of(cards=20)]
+    with (
+        module.ModelServer() as server,
+        FunctionHarness(module.Score(server.url), key_by="card", parallelism=2) as harness,
+    ):
+        rows = harness.process(payments)
+        assert harness.state(module.PROFILE, "card 3") == (6, 69 / 6, False)
+        assert harness.state(module.PROFILE, "card 10").blocked
+    blocked = {payment for payment, _, _, blocked in rows if blocked}
+    assert blocked == {"p80", "p90", "p100", "p110"}, "the large payment, and the one after it"
+    assert server.asked == len(payments) - 2
+    assert server.most > 5
+
+
 @pytest.fixture(scope="module")
 def session():
     from pyspark.sql import SparkSession
@@ -174,6 +198,19 @@ def test_the_total_over_the_flights_on_spark(session, tmp_path):
 
 
 @pytest.mark.spark
+def test_the_fraud_score_on_spark(session, tmp_path):
+    pytest.importorskip("aiohttp", reason="the example asks by aiohttp")
+    module = on_spark("fraud_score")
+    (tmp_path / "payments").mkdir()
+    lines = map(json.dumps, module.payments_of(cards=20))
+    (tmp_path / "payments" / "1.json").write_text("\n".join(lines))
+    with module.ModelServer() as server:
+        scores = module.run(session, tmp_path, server.url).collect()
+    blocked = sorted(row.payment for row in scores if row.blocked)
+    assert (len(scores), blocked) == (120, ["p100", "p110", "p80", "p90"])
+
+
+@pytest.mark.spark
 def test_offsets_and_state_are_committed_together(session, tmp_path):
     pytest.importorskip("pyspark.sql.datasource", reason="Python data sources came with pyspark 4")
     module = on_spark("stateful_source")
@@ -201,8 +238,6 @@ def test_offsets_and_state_are_committed_together(session, tmp_path):
 
 def positions(module, folder):
     """Return version → the next ticket; check that the source's offsets and the state agree."""
-    import json
-
     from forebay_state_api.codecs import codec_for
     from forebay_state_api.engine.read_state import read_state
     from forebay_state_api.plugins import plugins
