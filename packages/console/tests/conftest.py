@@ -17,6 +17,7 @@ from forebay_state_api import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 from forebay_state_api.storage.opening import open_storage
@@ -92,10 +93,14 @@ class Viewer:
 class Console:
     """A console over a state directory, without a socket."""
 
-    def __init__(self, state_dir, *, ttl_s: float = 60.0, access: Access | None = None, **more):
+    def __init__(
+        self, state_dir, *, ttl_s: float = 60.0, access: Access | None = None, **more: Any
+    ):
         self.counts = RequestCounts()
-        storage = CountedStorage(open_storage(state_dir), self.counts)
-        self.directory = StateDirectory(storage, resolve_settings({}), ttl_s=ttl_s)
+        opened = state_dir if isinstance(state_dir, ObjectStorage) else open_storage(state_dir)
+        storage = CountedStorage(opened, self.counts)
+        settings = resolve_settings({})
+        self.directory = StateDirectory(storage, settings, ttl_s=ttl_s, operators_s=ttl_s)
         self.app = application(self.directory, access or Access(), **more)
         self.client = self.viewer()
 

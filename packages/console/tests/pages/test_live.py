@@ -36,8 +36,8 @@ def test_many_viewers_cost_as_many_requests_as_one(state_dir, new_console):
 def test_a_refresh_is_one_request_for_an_operator(state_dir, new_console):
     watching = new_console(state_dir, ttl_s=0)
     watching.page(f"{HEAP}/groups")
-    before = watching.counts.by_kind()
     operator = watching.directory.by_folder()["clicks/visits"]
-    assert operator.timeline.newest
+    before = watching.counts.by_kind()
+    assert operator.look().timeline.newest
     assert watching.counts.by_kind()["list"] - before["list"] == 1
     assert watching.counts.by_kind()["get"] == before["get"], "manifests are read once"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay_state_api.errors import ForebayError
 
 if TYPE_CHECKING:
-    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching import OperatorView
     from forebay_console.watching.gateway import WatchedGateway
 
 _ROWS: Final = 100
 
 
-def compaction(operator: WatchedOperator, gateway: WatchedGateway | None) -> Mapping[str, Any]:
+def compaction(operator: OperatorView, gateway: WatchedGateway | None) -> Mapping[str, Any]:
     """Return what the template shows."""
     jobs = operator.listing.compactions
     newest = operator.timeline.newest

@@ -12,7 +12,7 @@ from forebay_console.pages import formats
 from forebay_state_api.versions.layout import data_version
 
 if TYPE_CHECKING:
-    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching import OperatorView
     from forebay_state_api.contract.files import StateFile
     from forebay_state_api.versions.manifest import Manifest
 
@@ -40,7 +40,7 @@ class SubtaskFiles:
     """Compactions that were submitted and have no result yet."""
 
 
-def files(operator: WatchedOperator) -> Mapping[str, Any]:
+def files(operator: OperatorView) -> Mapping[str, Any]:
     """Return what the template shows."""
     version = operator.timeline.newest
     manifests = operator.manifests(version) if version else ()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
-    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching import OperatorView
 
 
-def kept(operator: WatchedOperator) -> Mapping[str, Any]:
+def kept(operator: OperatorView) -> Mapping[str, Any]:
     """Return what the template shows."""
     found = operator.kept()
     listing = operator.listing

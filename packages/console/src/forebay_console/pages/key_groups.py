@@ -14,7 +14,7 @@ from forebay_state_api.observing import KeyGroups, key_groups_of
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching import OperatorView
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.versions.manifest import Manifest
 
@@ -54,7 +54,7 @@ class MapRow:
     cells: Sequence[Cell]
 
 
-def key_groups(operator: WatchedOperator, by: str) -> Mapping[str, Any]:
+def key_groups(operator: OperatorView, by: str) -> Mapping[str, Any]:
     """Return what the template shows; ``by`` is the name of a measure."""
     version = operator.timeline.newest
     manifests = operator.manifests(version) if version else ()

@@ -12,13 +12,14 @@ from forebay_console.charts import stacked
 from forebay_console.pages.columns import columns_of
 from forebay_console.pages.phase_families import NAMES
 from forebay_state_api.errors import ForebayError
+from forebay_state_api.observing import StoredOperator, Timeline
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from markupsafe import Markup
 
-    from forebay_console.watching import StateDirectory, WatchedOperator
+    from forebay_console.watching import OperatorView, StateDirectory, WatchedOperator
     from forebay_console.watching.summaries import VersionSummary
 
 _RECENT: Final = 40
@@ -53,17 +54,17 @@ def overview(directory: StateDirectory, now: datetime) -> Mapping[str, Any]:
 
 def _row(operator: WatchedOperator, now: datetime) -> OperatorRow:
     try:
-        return row_of(operator, now)
+        return row_of(operator.look(), now)
     except ForebayError as error:  # of this operator alone
-        return attrs.evolve(_names(operator), problem=str(error))
+        return attrs.evolve(_names(operator.stored), problem=str(error))
 
 
-def row_of(operator: WatchedOperator, now: datetime) -> OperatorRow:
+def row_of(operator: OperatorView, now: datetime) -> OperatorRow:
     """Return an operator's row. Raises the errors of storage."""
-    timeline = operator.timeline
+    timeline = _recent(operator)
     recent = operator.recent(_RECENT)
     return attrs.evolve(
-        _names(operator),
+        _names(operator.stored),
         status=_status(operator, now),
         newest=recent[0] if recent else None,
         rows_rate=timeline.rate("rows_in"),
@@ -72,24 +73,28 @@ def row_of(operator: WatchedOperator, now: datetime) -> OperatorRow:
     )
 
 
-def path_of(operator: WatchedOperator) -> str:
+def _recent(operator: OperatorView) -> Timeline:
+    """Return the newest part of the timeline: what the operator does now."""
+    return Timeline(versions=operator.timeline.versions[:_RECENT])
+
+
+def path_of(stored: StoredOperator) -> str:
     """Return the path of an operator's pages."""
-    return f"/operators/{operator.stored.folder}"
+    return f"/operators/{stored.folder}"
 
 
-def _names(operator: WatchedOperator) -> OperatorRow:
-    stored = operator.stored
-    return OperatorRow(query=stored.query, uid=stored.uid, path=path_of(operator), status="unknown")
+def _names(stored: StoredOperator) -> OperatorRow:
+    return OperatorRow(query=stored.query, uid=stored.uid, path=path_of(stored), status="unknown")
 
 
-def _status(operator: WatchedOperator, now: datetime) -> str:
-    timeline = operator.timeline
+def _status(operator: OperatorView, now: datetime) -> str:
+    timeline = _recent(operator)
     newest = timeline.newest
     begun = operator.listing.begun()
     if newest is None:
         return "begun" if begun else "empty"
     since = max([newest.committed, *begun.values()])
-    usual = median(timeline.seconds_between()[:_RECENT] or [0.0])
+    usual = median(timeline.seconds_between() or [0.0])
     silent = (now - since).total_seconds()
     return "running" if silent < _PATIENCE * usual + _MOMENT_S else "idle"
 

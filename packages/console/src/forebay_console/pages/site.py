@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -28,12 +30,13 @@ from forebay_console.pages.rendering import Templates
 from forebay_console.pages.states import states
 from forebay_console.pages.timeline import WINDOWS, timeline
 from forebay_console.pages.version import version
+from forebay_console.watching.exposition import StateDirectoryCollector
 from forebay_state_api.errors import ForebayError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from forebay_console.watching import StateDirectory, WatchedOperator
+    from forebay_console.watching import OperatorView, StateDirectory, WatchedOperator
     from forebay_console.watching.gateway import WatchedGateway
 
 _log = logging.getLogger(__name__)
@@ -42,7 +45,7 @@ _FORM_BYTES: Final = 4_096
 """The longest body of a request."""
 _STATIC: Final = Path(__file__).parent / "static"
 
-OperatorPage = Callable[["WatchedOperator", Request], Mapping[str, Any]]
+OperatorPage = Callable[["OperatorView", Request], Mapping[str, Any]]
 
 
 def application(
@@ -80,6 +83,8 @@ class _Site:
         self._directory: Final = directory
         self._access: Final = access
         self._gateway: Final = gateway
+        self._registry: Final = CollectorRegistry(auto_describe=False)
+        self._registry.register(StateDirectoryCollector(directory))
         shared = {
             "state_dir": directory.url,
             "refresh_ms": int(refresh_s * 1_000),
@@ -100,9 +105,15 @@ class _Site:
                 "/compaction", "compaction", lambda o, _: compaction(o, self._gateway)
             ),
             self._of_operator("/versions/{version:int}", "version", _version),
+            Route("/metrics", self._metrics),
             Route(LOGIN, self._login, methods=["GET", "POST"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ]
+
+    def _metrics(self, request: Request) -> Response:
+        """Answer Prometheus, in the format that it asks for."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._registry), headers={"Content-Type": content_type})
 
     def _overview(self, request: Request) -> Response:
         content = overview(self._directory, _now())
@@ -110,7 +121,7 @@ class _Site:
 
     def _of_operator(self, path: str, name: str, content: OperatorPage) -> Route:
         def answer(request: Request) -> Response:
-            operator = self._operator(request)
+            operator = self._operator(request).look()
             shown = {"operator": row_of(operator, _now()), "tab": name}
             shown.update(content(operator, request))
             return self._pages.page(request, f"{name}.html", shown)
@@ -162,7 +173,7 @@ class _Site:
         return await run_in_threadpool(self._pages.page, request, "error.html", content, status)
 
 
-def _version(operator: WatchedOperator, request: Request) -> Mapping[str, Any]:
+def _version(operator: OperatorView, request: Request) -> Mapping[str, Any]:
     number: int = request.path_params["version"]
     found = version(operator, number)
     if found is None:

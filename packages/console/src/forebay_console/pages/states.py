@@ -10,10 +10,10 @@ from forebay_state_api.reading.operator_state import operator_states_of
 from forebay_state_api.reading.stored_states import key_type_of, states_of, timer_spec
 
 if TYPE_CHECKING:
-    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching import OperatorView
 
 
-def states(operator: WatchedOperator) -> Mapping[str, Any]:
+def states(operator: OperatorView) -> Mapping[str, Any]:
     """Return what the template shows."""
     version = operator.timeline.newest
     manifests = operator.manifests(version) if version else ()

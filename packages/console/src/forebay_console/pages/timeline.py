@@ -14,7 +14,7 @@ from forebay_console.pages.overview import path_of
 from forebay_console.pages.phase_families import FAMILIES, NAMES
 
 if TYPE_CHECKING:
-    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching import OperatorView
 
 WINDOWS: Final = (60, 300, 1_000)
 """Numbers of versions that a viewer may choose."""
@@ -36,7 +36,7 @@ class Chart:
     """Class and name of each kind."""
 
 
-def timeline(operator: WatchedOperator, last: int) -> Mapping[str, Any]:
+def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
     """Return what the template shows of the newest ``last`` versions."""
     recent = operator.recent(last)
     columns = columns_of(recent)
@@ -52,7 +52,7 @@ def timeline(operator: WatchedOperator, last: int) -> Mapping[str, Any]:
     }
 
 
-def _charts(operator: WatchedOperator, columns: Sequence[Column]) -> Sequence[Chart | None]:
+def _charts(operator: OperatorView, columns: Sequence[Column]) -> Sequence[Chart | None]:
     return (
         _times(operator, columns),
         _counts(columns, "rows_in", "Rows in", "Rows of a micro-batch.", formats.short),
@@ -62,12 +62,12 @@ def _charts(operator: WatchedOperator, columns: Sequence[Column]) -> Sequence[Ch
     )
 
 
-def _times(operator: WatchedOperator, columns: Sequence[Column]) -> Chart | None:
+def _times(operator: OperatorView, columns: Sequence[Column]) -> Chart | None:
     times = [column.family_ms for column in columns]
     if not any(times):
         return None
     tips = [_tip(column, column.family_ms) for column in columns]
-    links = [f"{path_of(operator)}/versions/{column.newest.version}" for column in columns]
+    links = [f"{path_of(operator.stored)}/versions/{column.newest.version}" for column in columns]
     drawn = stacked(times, NAMES, tips, links)
     present = {name for column in times for name in column}
     return Chart(

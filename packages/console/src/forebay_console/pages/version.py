@@ -12,7 +12,7 @@ from forebay_console.watching.summaries import VersionSummary
 from forebay_state_api.metrics import KEYED, Phase
 
 if TYPE_CHECKING:
-    from forebay_console.watching import WatchedOperator
+    from forebay_console.watching import OperatorView
     from forebay_state_api.observing import SubtaskFigures, VersionFigures
 
 _SUBTASKS: Final = 200
@@ -20,7 +20,7 @@ _SUBTASKS: Final = 200
 _MEANINGS: Final = {metric.key: metric.meaning for metric in KEYED}
 
 
-def version(operator: WatchedOperator, number: int) -> Mapping[str, Any] | None:
+def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
     """Return what the template shows; ``None`` if nothing is known of the version."""
     versions = operator.timeline.versions
     at = next((at for at, one in enumerate(versions) if one.version == number), None)

@@ -5,6 +5,6 @@ version while it reads.
 """
 
 from forebay_console.watching.directory import StateDirectory
-from forebay_console.watching.operator import WatchedOperator
+from forebay_console.watching.operator import OperatorView, WatchedOperator
 
-__all__ = ["StateDirectory", "WatchedOperator"]
+__all__ = ["OperatorView", "StateDirectory", "WatchedOperator"]

@@ -14,19 +14,31 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.settings import Settings
 
-_OPERATORS_S: Final = 5.0
-"""Seconds after which operators are listed again: one request, and one for each query."""
+OPERATORS_S: Final = 5.0
+"""The default seconds after which operators are listed again."""
 
 
 class StateDirectory:
     """The operators of a state directory, each watched with one cache for all viewers."""
 
-    def __init__(self, root: ObjectStorage, settings: Settings, *, ttl_s: float) -> None:
-        """``ttl_s``: for how many seconds a listing of an operator is shown."""
+    def __init__(
+        self,
+        root: ObjectStorage,
+        settings: Settings,
+        *,
+        ttl_s: float,
+        operators_s: float = OPERATORS_S,
+    ) -> None:
+        """Nothing is read yet.
+
+        :param ttl_s: for how many seconds a listing of an operator is shown: one request.
+        :param operators_s: for how many seconds the list of operators is shown: one request, and
+            one for each query.
+        """
         self.root: Final = root
         self.settings: Final = settings
         self._ttl_s: Final = ttl_s
-        self._stored: Final = Fresh(lambda: stored_operators(root), max(ttl_s, _OPERATORS_S))
+        self._stored: Final = Fresh(lambda: stored_operators(root), operators_s)
         self._lock: Final = threading.Lock()
         self._watched: dict[str, WatchedOperator] = {}
 
@@ -50,4 +62,4 @@ class StateDirectory:
         return {one.stored.folder: one for one in self.operators()}
 
     def _watch(self, stored: StoredOperator) -> WatchedOperator:
-        return WatchedOperator(self.root, stored, self.settings, ttl_s=self._ttl_s)
+        return WatchedOperator(self.root, stored, ttl_s=self._ttl_s)

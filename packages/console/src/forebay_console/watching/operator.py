@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import attrs
 from cachetools import LRUCache
 
 from forebay_console.watching.fresh import Fresh
@@ -25,7 +26,6 @@ from forebay_state_api.versions.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.settings import Settings
 
 HISTORY: Final = 1_000
 """Versions that a timeline shows: as many as the history keeps."""
@@ -33,69 +33,82 @@ _MANIFESTS: Final = 2_000
 """Manifests that are kept in memory; they never change."""
 
 
-class WatchedOperator:
-    """One operator, as its newest listing shows it. Thread-safe.
+@attrs.frozen(kw_only=True)
+class OperatorView:
+    """An operator, as one listing shows it: everything on a page is of the same moment."""
 
-    A listing is one request, shared by all viewers until it is ``ttl_s`` old. Objects of the
-    history and manifests are read once.
+    operator: WatchedOperator
+    listing: OperatorListing
+    """All objects of its folder."""
+    timeline: Timeline
+    """Its versions, with those that only the history has."""
+
+    @property
+    def stored(self) -> StoredOperator:
+        """Its names and its folder."""
+        return self.operator.stored
+
+    def recent(self, most: int) -> Sequence[VersionSummary]:
+        """Return the sums of the newest versions, the newest first."""
+        return self.operator.sums(self.timeline.versions[:most])
+
+    def manifests(self, version: VersionFigures) -> Sequence[Manifest]:
+        """Return the manifests of a version's subtasks; empty if they are not stored any more."""
+        return self.operator.manifests([subtask.manifest for subtask in version.subtasks])
+
+    def kept(self) -> Kept:
+        """Return what keeps its files."""
+        return self.operator.kept(self.listing)
+
+    def is_stored(self, version: VersionFigures) -> bool:
+        """Return whether the version's manifests are stored."""
+        stored = {info.name for info in self.listing.below("versions")}
+        return all(subtask.manifest in stored for subtask in version.subtasks)
+
+
+class WatchedOperator:
+    """Looks at one operator for all viewers. Thread-safe.
+
+    A listing is one request, shared until it is ``ttl_s`` old. Objects of the history, manifests,
+    savepoints and pins are read once.
     """
 
-    def __init__(
-        self, root: ObjectStorage, stored: StoredOperator, settings: Settings, *, ttl_s: float
-    ) -> None:
+    def __init__(self, root: ObjectStorage, stored: StoredOperator, *, ttl_s: float) -> None:
         self.stored: Final = stored
         self.storage: Final = stored.storage(root)
-        self.settings: Final = settings
-        self._listing: Final = Fresh(self._look, ttl_s)
+        self._view: Final = Fresh(self._look, ttl_s)
         self._history: Final = HistoryReader(self.storage)
         self._lock: Final = threading.Lock()
         self._manifests: Final[LRUCache[str, Manifest]] = LRUCache(_MANIFESTS)
         self._summaries: Final = Summaries()
         self._kept: Final = KeptReader(self.storage, stored.uid)
 
-    @property
-    def listing(self) -> OperatorListing:
-        """All objects of its folder."""
-        return self._listing.get()[0]
+    def look(self) -> OperatorView:
+        """Return the operator as the newest listing shows it. Raises the errors of storage."""
+        return self._view.get()
 
-    @property
-    def timeline(self) -> Timeline:
-        """Its versions, with those that only the history knows."""
-        return self._listing.get()[1]
-
-    @property
-    def seen(self) -> datetime:
-        """When the listing was made, by this machine's clock."""
-        return self._listing.get()[2]
-
-    def recent(self, most: int) -> Sequence[VersionSummary]:
-        """Return the sums of the newest versions, the newest first."""
-        versions = self.timeline.versions[:most]
+    def sums(self, versions: Sequence[VersionFigures]) -> Sequence[VersionSummary]:
+        """Return the sums of versions, each added up once."""
         with self._lock:
             return self._summaries.of(versions)
 
-    def manifests(self, version: VersionFigures) -> Sequence[Manifest]:
-        """Return the manifests of a version's subtasks; empty if they are not stored any more."""
-        names = [subtask.manifest for subtask in version.subtasks]
+    def manifests(self, names: Sequence[str]) -> Sequence[Manifest]:
+        """Return manifests; none if the janitor deleted one of them after the listing."""
         try:
             return [self._manifest(name) for name in names]
-        except ObjectNotFoundError:  # the janitor deleted it after the listing
+        except ObjectNotFoundError:
             return ()
 
-    def kept(self) -> Kept:
-        """Return what keeps its files."""
+    def kept(self, listing: OperatorListing) -> Kept:
+        """Return what keeps the operator's files."""
         with self._lock:
-            return self._kept.kept(self.listing, datetime.now(UTC))
+            return self._kept.kept(listing, datetime.now(UTC))
 
-    def is_stored(self, version: VersionFigures) -> bool:
-        """Return whether the version's manifests are stored, by the newest listing."""
-        stored = {info.name for info in self.listing.below("versions")}
-        return all(subtask.manifest in stored for subtask in version.subtasks)
-
-    def _look(self) -> tuple[OperatorListing, Timeline, datetime]:
-        seen = datetime.now(UTC)
+    def _look(self) -> OperatorView:
         listing = list_operator(self.storage)
-        return listing, self._history.timeline(listing, HISTORY), seen
+        history = listing.history
+        timeline = self._history.timeline(listing, HISTORY) if history else listing.timeline
+        return OperatorView(operator=self, listing=listing, timeline=timeline)
 
     def _manifest(self, name: str) -> Manifest:
         with self._lock:
