@@ -1,7 +1,8 @@
 """The plugin of state-api itself: the ``local`` compaction service, storages, and commands.
 
 The commands ``plugins`` and ``config`` show the installed plugins and the resolved settings;
-``janitor``, ``doctor`` and ``recover`` maintain state directories; ``top`` watches them.
+``janitor``, ``doctor`` and ``recover`` maintain state directories; ``top`` watches them, and
+``explain`` says why a micro-batch took long.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ def forebay_storages() -> Sequence[type[ObjectStorage]]:
 @hookimpl
 def forebay_commands() -> Sequence[click.Command]:
     """Return the commands of this package."""
+    from forebay_state_api.commands.explain import explain
     from forebay_state_api.commands.janitor_and_doctor import COMMANDS
     from forebay_state_api.commands.plugins_and_config import show_config, show_plugins
     from forebay_state_api.commands.schema import state
     from forebay_state_api.commands.top import top
 
-    return [show_plugins, show_config, state, top, *COMMANDS]
+    return [show_plugins, show_config, state, top, explain, *COMMANDS]
