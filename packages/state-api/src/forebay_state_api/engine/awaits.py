@@ -115,6 +115,8 @@ class Awaits:
         """Foreign futures that records wait for, children of records, generators being closed."""
         self.turning = False
         """Whether the engine lets the loop turn."""
+        self._stopped = False
+        """Whether the loop stops after this turn."""
         self.go_on: Callable[[], object] | None = None
         """Runs the records that can go on, as a job of a thread whose loop always turns."""
         self._post: Callable[[Callable[[], object]], None] | None = getattr(_LOOPS, "post", None)
@@ -160,14 +162,16 @@ class Awaits:
 
     def take_spare(self) -> RecordTask | None:
         """Return the spare task if the running record kept or cancelled it; make another one."""
-        self._spare.forget_ended(self.scheduler.current)
-        # One more reference is `_entered`, and one asyncio's.
-        kept = sys.getrefcount(self._spare) > self._unshared + 2
-        if self._entered is not self._spare or not (kept or self._spare.cancelled_record):
+        spare = self._spare
+        if spare.cancelled_record is not None:
+            spare.forget_ended(self.scheduler.current)
+        # More references are `_entered`, asyncio's and the one here.
+        kept = sys.getrefcount(spare) > self._unshared + 3
+        if self._entered is not spare or not (kept or spare.cancelled_record):
             return None
-        task, self._spare = self._spare, RecordTask(self.loop, self._running_record)
+        self._spare = RecordTask(self.loop, self._running_record)
         self.step_as(None)
-        return task
+        return spare
 
     def _running_record(self) -> Record | None:
         """Return the record whose step runs; ``None`` while the loop turns."""
@@ -234,7 +238,7 @@ class Awaits:
         scope = enter_scheduler(None)
         if entered is not None:
             self._end()
-        self.turning = True
+        self.turning, self._stopped = True, False
         try:
             self.loop.run_forever()
         finally:
@@ -247,7 +251,9 @@ class Awaits:
     def woke(self) -> None:
         """Let the engine run a record that can go on; called on the loop."""
         if self.turning:
-            self.loop.stop()
+            if not self._stopped:
+                self._stopped = True
+                self.loop.stop()
         elif self._post is not None and not self._posted:
             self._posted = True
             self._post(self._go_on)

@@ -149,6 +149,13 @@ class Record:
         self.issued += 1
         self.push(self.issued, LAST, namespace, callback, value)
 
+    def next_is(self, namespace: Any, callback: Callable[[Any], object], value: Any) -> None:
+        """Do as `push_arrival`, at less cost, where no step waits and none runs."""
+        self.issued += 1
+        self.pushed += 1
+        self.completed, self.reached = self.issued, self.pushed
+        self.stack.append((namespace, callback, value))
+
 
 class IsolatedRecord(Record):
     """A record that fails alone."""

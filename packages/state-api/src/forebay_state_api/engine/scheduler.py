@@ -240,7 +240,8 @@ class Scheduler:
                 record.begin()  # type: ignore[attr-defined] # it is an `IsolatedRecord`
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
-            self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
+            if in_flight > self.counters.largest_in_flight:  # quicker than `max`
+                self.counters.largest_in_flight = in_flight
         return record
 
     def hold(self) -> Record:
@@ -259,10 +260,13 @@ class Scheduler:
         """Note that the current record's method waits inside ``driver``."""
         record = self._set_aside()
         record.driver = driver
-        self._go_on(record)
+        if record.stack or record.turns:
+            self._go_on(record)
+        else:
+            self._hold_back(record)
 
     def _set_aside(self) -> Record:
-        record = self.current_record()
+        record = self.current or self.current_record()
         self.current = None
         self.tail = FRESH
         if self.context._namespace is not None:
@@ -279,7 +283,11 @@ class Scheduler:
 
     def _resume(self, record: Record) -> None:
         self.mark = len(self.rows_out)
-        self._go_on(record)
+        self._run_steps(record)
+        if record.open:
+            self._hold_back(record)
+        else:
+            self._finish(record)
 
     def _hold_back(self, record: Record) -> None:
         """Keep what an unfinished record emitted with it."""
@@ -440,9 +448,14 @@ class Scheduler:
         """Schedule a step of ``record`` that waited for a future that others complete."""
         if record.failed:
             return
-        record.push_arrival(namespace, callback, value)
-        if record is not self.current:
-            self.ready.append(record)
+        if record is self.current:
+            record.push_arrival(namespace, callback, value)
+            return
+        if record.stack or record.turns:
+            record.push_arrival(namespace, callback, value)
+        else:
+            record.next_is(namespace, callback, value)
+        self.ready.append(record)
 
     def siblings(self) -> Callable[[], None] | None:
         """Begin concurrent calls, each a step; the caller must call the result between them.
