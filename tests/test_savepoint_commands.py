@@ -15,8 +15,7 @@ from forebay_state_api import (
     KeyedProcessFunction,
     StateTtlConfig,
 )
-from forebay_state_api.commands.janitor_and_doctor import COMMANDS
-from forebay_state_api.commands.schema import state
+from forebay_state_api.commands.installed import COMMANDS
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
@@ -68,7 +67,7 @@ class Broken(Base):
 
 @pytest.fixture
 def forebay(tmp_path):
-    group = click.Group(commands={command.name: command for command in [*COMMANDS, state]})
+    group = click.Group(commands={command.name: command for command in COMMANDS})
 
     def invoke(*arguments):
         given = [*map(str, arguments), "--state-dir", str(tmp_path)]
@@ -376,7 +375,7 @@ def test_a_time_to_live_is_shown_with_its_duration(forebay, tmp_path):
     assert known["hour"] == (True, 3_600_000_000)
     assert known["none"] == (False, None)
     skew = json.loads(forebay("state", "skew", "--query", "q", "--uid", "one", "--json").output)
-    assert [one["keys"] for one in skew["subtasks"]] == [1]
+    assert [one["cells"] for one in skew["subtasks"]] == [1]
 
 
 def test_timers_are_no_states(forebay, tmp_path):

@@ -46,10 +46,6 @@ def forebay_storages() -> Sequence[type[ObjectStorage]]:
 @hookimpl
 def forebay_commands() -> Sequence[click.Command]:
     """Return the commands of this package."""
-    from forebay_state_api.commands.explain import explain
-    from forebay_state_api.commands.janitor_and_doctor import COMMANDS
-    from forebay_state_api.commands.plugins_and_config import show_config, show_plugins
-    from forebay_state_api.commands.schema import state
-    from forebay_state_api.commands.top import top
+    from forebay_state_api.commands.installed import COMMANDS
 
-    return [show_plugins, show_config, state, top, explain, *COMMANDS]
+    return COMMANDS

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from forebay_state_api.commands import janitor_and_doctor, savepoint, state_directory
-from forebay_state_api.commands.janitor_and_doctor import COMMANDS
+from forebay_state_api.commands.installed import COMMANDS
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.progress import Progress
 from forebay_state_api.storage.obstore import MemoryStorage

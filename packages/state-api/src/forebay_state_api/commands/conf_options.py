@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.settings import resolve_settings
 
 T = TypeVar("T")
 
@@ -26,10 +26,18 @@ def conf_options(command: Callable[..., T]) -> Callable[..., T]:
     """
 
     @functools.wraps(command)
-    def with_settings(
-        *args: Any, conf: Sequence[str], properties_file: Path | None, **given: Any
-    ) -> T:
-        return command(*args, settings=_settings(conf, properties_file), **given)
+    def with_settings(*args: Any, conf: Mapping[str, str], **given: Any) -> T:
+        return command(*args, settings=resolve_settings(conf, backends=_configurable()), **given)
+
+    return conf_values(with_settings)
+
+
+def conf_values(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the same options to a command that receives what they give, ``conf``, as it is."""
+
+    @functools.wraps(command)
+    def with_conf(*args: Any, conf: Sequence[str], properties_file: Path | None, **given: Any) -> T:
+        return command(*args, conf=_given(conf, properties_file), **given)
 
     add_conf = click.option(
         "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting, as in spark-submit."
@@ -39,13 +47,13 @@ def conf_options(command: Callable[..., T]) -> Callable[..., T]:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A file such as spark-defaults.conf; --conf overrides it.",
     )
-    return add_conf(add_properties_file(with_settings))
+    return add_conf(add_properties_file(with_conf))
 
 
-def _settings(conf: Sequence[str], properties_file: Path | None) -> Settings:
+def _given(conf: Sequence[str], properties_file: Path | None) -> dict[str, str]:
     given = {} if properties_file is None else _properties(properties_file)
     given.update(_split(text) for text in conf)
-    return resolve_settings(given, backends=_configurable())
+    return given
 
 
 def _configurable() -> Mapping[str, Any]:

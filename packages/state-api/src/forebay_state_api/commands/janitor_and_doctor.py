@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -10,9 +10,7 @@ import click
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.duration_option import duration
 from forebay_state_api.commands.progress import shown_progress
-from forebay_state_api.commands.recover import recover
 from forebay_state_api.commands.report import json_option, print_json
-from forebay_state_api.commands.savepoint import savepoint
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
@@ -132,7 +130,3 @@ def _show(finding: ProbeFinding) -> None:
         click.echo(f"      {finding.problem}")
     if finding.is_last:
         click.echo("      nothing else was probed")
-
-
-COMMANDS: Final[list[click.Command]] = [janitor, doctor, savepoint, recover]
-"""Sub-commands of ``forebay``."""

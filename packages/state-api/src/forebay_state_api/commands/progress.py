@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from typing import TYPE_CHECKING
 
 from forebay_state_api.progress import SILENT
 from forebay_state_api.progress import Progress as Reported
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 __all__ = ["shown_progress"]
 
@@ -29,6 +23,8 @@ def shown_progress() -> Iterator[Reported]:
     Print results after the block: what is printed in it goes above the line only if it is printed
     to stderr.
     """
+    from rich.console import Console
+
     terminal = Console(stderr=True)
     if not terminal.is_terminal:
         yield SILENT
@@ -38,6 +34,15 @@ def shown_progress() -> Iterator[Reported]:
 
 
 def _line(terminal: Console) -> Progress:
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

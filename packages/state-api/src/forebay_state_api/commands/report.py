@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +33,9 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
 
     On a terminal that is too narrow, cells are folded; nothing is ever cut.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -43,6 +46,8 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
 
 def console() -> Console:
     """Return the console for tables: as wide as the terminal, or unlimited without one."""
+    from rich.console import Console
+
     found = Console()
     return found if found.is_terminal else Console(width=_UNBOUNDED)
 

@@ -14,7 +14,6 @@ from forebay_state_api.codecs import describe_type
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
-from forebay_state_api.commands.skew import show_skew
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine import schema_check as schema
 from forebay_state_api.errors import ConfigurationError
@@ -35,15 +34,7 @@ _UNITS: Final = {
 }
 
 
-@click.group("state")
-def state() -> None:
-    """Inspect stored state."""
-
-
-state.add_command(show_skew)
-
-
-@state.command("schema")
+@click.command("schema")
 @state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")

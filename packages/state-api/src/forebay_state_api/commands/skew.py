@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -12,14 +12,25 @@ from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
+from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.reading.key_counts import keys_by_group
+from forebay_state_api.reading.snapshot import snapshot_of
+from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_api.versions.finality import Shown, is_final
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
     from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.progress import Progress
     from forebay_state_api.settings import Settings
     from forebay_state_api.versions.manifest import Manifest
+    from forebay_state_api.versions.reader import VersionReader
+
+_LARGEST: Final = 10
+"""Number of key groups that are shown by default."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,27 +39,33 @@ class Share:
 
     subtask: int
     range: KeyGroupRange
+    cells: int | None
+    """Cells in all states, a key counting once in each of them and in each namespace; ``None`` if
+    the backend does not count them."""
     keys: int | None
-    """Cells in all states; ``None`` if the backend does not count them."""
+    """Keys with any state; ``None`` unless they were counted."""
     bytes: int
     """Size of all files that it reads, and of what its version occupies elsewhere. After a rescale,
     a file that several subtasks read counts in part for each."""
 
     @property
     def weight(self) -> int:
-        """The number for comparing subtasks: keys if they are known, else bytes."""
-        return self.bytes if self.keys is None else self.keys
+        """The number for comparing subtasks: keys or cells if they are known, else bytes."""
+        if self.keys is not None:
+            return self.keys
+        return self.bytes if self.cells is None else self.cells
 
 
-def shares_of(manifests: Sequence[Manifest]) -> list[Share]:
-    """Return one share for each subtask, in subtask order."""
+def shares_of(manifests: Sequence[Manifest], keys: Sequence[int] | None = None) -> list[Share]:
+    """Return one share for each subtask, in subtask order; ``keys`` are numbers by key group."""
     ordered = sorted(manifests, key=lambda manifest: manifest.made.subtask)
     counted = all(manifest.metrics.get("keys") is not None for manifest in ordered)
     return [
         Share(
             subtask=manifest.made.subtask,
             range=manifest.made.range,
-            keys=manifest.metrics["keys"] if counted else None,
+            cells=manifest.metrics["keys"] if counted else None,
+            keys=None if keys is None else sum(keys[group] for group in manifest.made.range),
             bytes=round(sum(_part(manifest, ordered))) + manifest.bytes_elsewhere,
         )
         for manifest in ordered
@@ -73,40 +90,105 @@ def skew_of(shares: Sequence[Share]) -> float:
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @click.option("--version", type=click.IntRange(min=1), help="Default: the newest complete one.")
+@click.option("--count-keys", is_flag=True, help="Read the state and count keys, on any backend.")
+@click.option("--all-groups", is_flag=True, help=f"Show all key groups, not {_LARGEST} of them.")
 @json_option
 @conf_options
 def show_skew(
+    *,
     state_dir: str,
     query: str,
     uid: str,
     version: int | None,
     settings: Settings,
-    *,
+    count_keys: bool,
+    all_groups: bool,
     as_json: bool,
 ) -> None:
-    """Print each subtask's share of an operator's state, and the largest compared to the mean."""
+    """Print each subtask's share of an operator's state, and the largest compared to the mean.
+
+    Below it are the largest key groups: a key group is the smallest part that a rescale moves.
+    """
     root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
     with (
         shown_progress() as progress,
         open_version(storage, uid=uid, version=version, progress=progress) as reader,
     ):
-        shares, shown = shares_of(reader.manifests), reader.version
+        source = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
+        at = RunVersion(version=reader.version, run_key=reader.run_key)
+        final = is_final(storage, at)
+        keys = _counted(source, at, progress) if count_keys else None
+        groups = key_groups_of(reader.manifests)
+        shares = shares_of(reader.manifests, keys)
     if as_json:
-        subtasks = [attrs.asdict(share) for share in shares]
-        print_json({"version": shown, "skew": skew_of(shares), "subtasks": subtasks})
+        print_json(_plain(reader, shares, groups, keys, final=final))
         return
-    click.echo(f"version {shown}, {len(shares)} subtask(s)")
+    shown = "final" if final else "provisional"
+    click.echo(f"version {reader.version} ({shown}), {len(shares)} subtask(s)")
+    _show_shares(shares)
+    click.echo(f"skew {skew_of(shares):.2f} (the largest over the mean; 1 is even)")
+    _show_groups(groups, keys, every=all_groups)
+
+
+def _counted(source: ReadFrom, at: RunVersion, progress: Progress) -> Sequence[int]:
+    with snapshot_of(source, Shown(at, final=False), show_expired=True) as snapshot:
+        return keys_by_group(snapshot, progress=progress)
+
+
+def _plain(
+    reader: VersionReader,
+    shares: Sequence[Share],
+    groups: KeyGroups,
+    keys: Sequence[int] | None,
+    *,
+    final: bool,
+) -> dict[str, Any]:
+    return {
+        "version": reader.version,
+        "final": final,
+        "skew": skew_of(shares),
+        "subtasks": [attrs.asdict(share) for share in shares],
+        "key_groups": [
+            {
+                "key_group": group,
+                "bytes": round(groups.bytes[group]),
+                "files": groups.files[group],
+                "keys": None if keys is None else keys[group],
+                "rows": None if groups.rows is None else groups.rows[group],
+            }
+            for group in range(len(groups.bytes))
+        ],
+    }
+
+
+def _show_shares(shares: Sequence[Share]) -> None:
     mean = sum(share.weight for share in shares) / len(shares) or 1.0
+    counts = {"cells": [one.cells for one in shares], "keys": [one.keys for one in shares]}
+    known = {name: numbers for name, numbers in counts.items() if None not in numbers}
     rows = [
         (
             share.subtask,
             f"{share.range.start}..{share.range.end}",
-            share.keys,
+            *(numbers[at] for numbers in known.values()),
             share.bytes,
             f"{share.weight / mean:.2f}",
         )
-        for share in shares
+        for at, share in enumerate(shares)
     ]
-    print_table(("subtask", "key groups", "keys", "bytes", "of the mean"), rows)
-    click.echo(f"skew {skew_of(shares):.2f} (the largest over the mean; 1 is even)")
+    print_table(("subtask", "key groups", *known, "bytes", "of the mean"), rows)
+
+
+def _show_groups(groups: KeyGroups, keys: Sequence[int] | None, *, every: bool) -> None:
+    """Print key groups, the largest first."""
+    order = sorted(range(len(groups.bytes)), key=lambda one: -groups.bytes[one])
+    shown = order if every else [one for one in order[:_LARGEST] if groups.bytes[one]]
+    columns: dict[str, Sequence[Any]] = {"bytes": [round(size) for size in groups.bytes]}
+    columns["files"] = groups.files
+    if keys is not None:
+        columns["keys"] = keys
+    if groups.rows is not None:
+        columns["rows of the batch"] = groups.rows
+    rows = [(group, *(numbers[group] for numbers in columns.values())) for group in shown]
+    click.echo("")
+    print_table(("key group", *columns), rows)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
@@ -22,7 +22,17 @@ from forebay_state_api.versions.savepoints import read_savepoint
 from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import StateBackend
     from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+def reader_settings(conf: Mapping[str, str]) -> Settings:
+    """Resolve settings; plugins are imported only if some of them may be theirs."""
+    of_plugins = any(is_of_plugin(key) for key in conf)
+    if not of_plugins:
+        return resolve_settings(conf)
+    known = plugins()
+    return resolve_settings(conf, backends={**known.compaction_services(), **known.backends()})
 
 
 @attrs.frozen(kw_only=True)
@@ -39,9 +49,7 @@ class ReadFrom:
         cls, state_dir: str | ObjectStorage, *, query: str, uid: str, conf: Mapping[str, str]
     ) -> Self:
         """Resolve ``conf``, the settings ``spark.forebay.*``, and open the state directory."""
-        known = plugins()
-        configurable = {**known.compaction_services(), **known.backends()}
-        settings = resolve_settings(conf, backends=configurable)
+        settings = reader_settings(conf)
         return cls.with_settings(state_dir, query=query, uid=uid, settings=settings)
 
     @classmethod
@@ -56,6 +64,11 @@ class ReadFrom:
         )
         storage = OperatorStorage(root, operator_folder(query, uid))
         return cls(storage=storage, query=query, uid=uid, settings=settings)
+
+    def options_of(self, backend: type[StateBackend]) -> Mapping[str, Any]:
+        """Return a backend's options: those that were set, and defaults."""
+        defaults = resolve_settings({}, backends={backend.name: backend})
+        return defaults.options_of(backend.name) | self.settings.options_of(backend.name)
 
     def choose(
         self,

@@ -31,6 +31,7 @@ from forebay_state_api.reading.rows import StateRow, Timer
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.reading.snapshot import Snapshot
     from forebay_state_api.reading.stored_states import StateInfo
 
@@ -74,6 +75,12 @@ class Difference:
         """The names of the keyed states of both versions."""
         found = (one.states for one in (self._newer, self._older) if one is not None)
         return list(dict.fromkeys(name for states in found for name in states))
+
+    @property
+    def key_codec(self) -> ValueCodec | None:
+        """The codec of keys; ``None`` if neither version has keyed state."""
+        found = (one.key_codec for one in (self._newer, self._older) if one is not None)
+        return next(filter(None, found), None)
 
     def rows(self, state: str, *, key_groups: KeyGroupRange | None = None) -> Iterator[Change]:
         """Yield the changes of a state, in no order but for those of one key and namespace."""

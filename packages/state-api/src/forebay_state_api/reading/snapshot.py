@@ -53,7 +53,7 @@ def snapshot_of(
             reader,
             source.storage,
             made_by,
-            source.settings.options_of(name),
+            source.options_of(made_by),
             cache_bytes=cache_bytes,
             renew_every_s=lease.total_seconds() / 3,
         )

@@ -276,6 +276,14 @@ def resolve_settings(
     return settings
 
 
+def is_of_plugin(key: str) -> bool:
+    """Return whether a configuration key is a setting, but not one that this package declares."""
+    name = key.removeprefix(PREFIX)
+    if name == key or name.startswith(_STORAGE):
+        return False
+    return all(setting.name != name for setting in CORE)
+
+
 def _prefix_of(owner: str, configurable: Any) -> str:
     return getattr(configurable, "options_prefix", "") or owner
 

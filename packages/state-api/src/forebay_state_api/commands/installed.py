@@ -1,0 +1,60 @@
+"""The commands of this package; each is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from forebay_state_api.commands.lazy import LazyCommand
+
+_HERE: Final = "forebay_state_api.commands"
+
+COMMANDS: Final[list[click.Command]] = [
+    LazyCommand(
+        "plugins",
+        f"{_HERE}.plugins_and_config:show_plugins",
+        "Print the installed plugins: distributions, versions, and what each provides.",
+    ),
+    LazyCommand(
+        "config",
+        f"{_HERE}.plugins_and_config:show_config",
+        "Print every setting, its value, and where the value comes from.",
+    ),
+    LazyCommand(
+        "state",
+        f"{_HERE}.state:state",
+        "Look into committed state; nothing of the job is disturbed.",
+    ),
+    LazyCommand(
+        "top",
+        f"{_HERE}.top:top",
+        "Show running operators: rates, time by phase, state, hot key groups, compaction.",
+    ),
+    LazyCommand(
+        "explain",
+        f"{_HERE}.explain:explain",
+        "Say in one paragraph why a micro-batch took long, and what changes it.",
+    ),
+    LazyCommand(
+        "janitor",
+        f"{_HERE}.janitor_and_doctor:janitor",
+        "Delete the parts of one operator's state that nobody can open any more.",
+    ),
+    LazyCommand(
+        "doctor",
+        f"{_HERE}.janitor_and_doctor:doctor",
+        "Probe whether a storage behaves as versions require; exit status 1 if it does not.",
+    ),
+    LazyCommand(
+        "savepoint",
+        f"{_HERE}.savepoint:savepoint",
+        "Keep versions of a query's state under a name.",
+    ),
+    LazyCommand(
+        "recover",
+        f"{_HERE}.recover:recover",
+        "Print the timelines of an operator's state, or choose the one that continues.",
+    ),
+]
+"""Sub-commands of ``forebay``."""

@@ -1,0 +1,181 @@
+"""``--where`` and ``--columns``: choose rows and columns of an Arrow table of state.
+
+A condition is a comparison of columns with constants, in Python's notation, which Arrow evaluates:
+``value > 100 and key != 'test'``, ``value.owner in ('ann', 'bob')``, ``written <
+'2026-11-24T08:00'``, ``not (value is None)``. Nothing is executed as Python.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.reading.arrow_types import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_EXAMPLE: Final = "such as value > 100 and key != 'test'"
+
+
+def chosen_columns(schema: pa.Schema, names: str | None) -> list[str]:
+    """Return the columns that ``names`` lists, separated by commas; all of them for ``None``."""
+    if names is None:
+        return list(schema.names)
+    chosen = [name.strip() for name in names.split(",")]
+    _check_known(chosen, schema)
+    return chosen
+
+
+def condition_of(text: str, schema: pa.Schema) -> Any:
+    """Return the Arrow expression of a condition; `ConfigurationError` if it is not one."""
+    try:
+        body = ast.parse(text.strip(), mode="eval").body
+        return _Condition(schema).of(body)
+    except (SyntaxError, ValueError, TypeError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ConfigurationError(
+            f"--where {text!r}: {reason}. Write a comparison, {_EXAMPLE}; columns: "
+            f"{', '.join(schema.names)}"
+        ) from error
+
+
+def filtered(batch: pa.RecordBatch, condition: Any) -> pa.Table:
+    """Return the rows of a batch that meet a condition; all of them for ``None``."""
+    pa = arrow()
+    table = pa.Table.from_batches([batch])
+    if condition is None:
+        return table
+    try:
+        return table.filter(condition)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ConfigurationError(f"--where cannot be evaluated: {error}") from error
+
+
+def _check_known(names: Sequence[str], schema: pa.Schema) -> None:
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise ConfigurationError(
+            f"there is no column {unknown[0]!r}; columns: {', '.join(schema.names)}"
+        )
+
+
+class _NotACondition(ValueError):  # noqa: N818 - what the text is
+    """A part of a condition is not one."""
+
+
+class _Condition:
+    """Turns the syntax of a condition into an Arrow expression."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        import pyarrow.compute as pc
+
+        self._schema: Final = schema
+        self._pc: Final = pc
+        self._of: Final[Mapping[type[ast.AST], Callable[[Any], Any]]] = {
+            ast.BoolOp: self._all_or_any,
+            ast.UnaryOp: self._negated,
+            ast.Compare: self._compared,
+            ast.Name: lambda node: self._column(node)[0],
+            ast.Attribute: lambda node: self._column(node)[0],
+        }
+
+    def of(self, node: ast.AST) -> Any:
+        """Return the expression of a condition."""
+        if type(node) not in self._of:
+            raise _NotACondition(f"{ast.unparse(node)!r} is not a condition")
+        return self._of[type(node)](node)
+
+    def _all_or_any(self, node: ast.BoolOp) -> Any:
+        parts = [self.of(one) for one in node.values]
+        together = parts[0]
+        for part in parts[1:]:
+            together = together & part if isinstance(node.op, ast.And) else together | part
+        return together
+
+    def _negated(self, node: ast.UnaryOp) -> Any:
+        if not isinstance(node.op, ast.Not):
+            raise _NotACondition(f"{ast.unparse(node)!r} is not a condition")
+        return ~self.of(node.operand)
+
+    def _compared(self, node: ast.Compare) -> Any:
+        if len(node.ops) != 1:
+            raise _NotACondition("compare two things at a time")
+        column, kind = self._column(node.left)
+        return self._comparison(column, kind, node.ops[0], node.comparators[0])
+
+    def _comparison(self, column: Any, kind: Any, operator: ast.cmpop, other: ast.expr) -> Any:
+        if isinstance(operator, ast.In | ast.NotIn):
+            values = arrow().array(_constant(other), kind)
+            inside = column.isin(values)
+            return inside if isinstance(operator, ast.In) else ~inside
+        if isinstance(operator, ast.Is | ast.IsNot) or _is_none(other):
+            if not _is_none(other):
+                raise _NotACondition("only None can follow 'is'")
+            null = column.is_null()
+            return null if isinstance(operator, ast.Is | ast.Eq) else ~null
+        if isinstance(other, ast.Name | ast.Attribute):
+            right = self._column(other)[0]
+        else:
+            right = self._literal(_constant(other), kind)
+        compare = _COMPARE[type(operator)]
+        return compare(column, right)
+
+    def _literal(self, value: Any, kind: Any) -> Any:
+        """Return a constant of the column's type: text for times and dates is ISO 8601."""
+        pa = arrow()
+        if not isinstance(value, str) or pa.types.is_string(kind):
+            return self._pc.scalar(value)
+        try:
+            if pa.types.is_timestamp(kind):
+                return self._pc.scalar(pa.scalar(_instant(value), kind))
+            return self._pc.cast(pa.scalar(value), kind)
+        except (ValueError, pa.ArrowNotImplementedError) as error:
+            raise _NotACondition(f"{value!r} is not a value of type {kind}") from error
+
+    def _column(self, node: ast.expr) -> tuple[Any, Any]:
+        """Return a column, or a field of a struct, and its type."""
+        path: list[str] = []
+        while isinstance(node, ast.Attribute):
+            path.insert(0, node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            raise _NotACondition(f"{ast.unparse(node)!r} is not a column")
+        path.insert(0, node.id)
+        _check_known(path[:1], self._schema)
+        kind = self._schema.field(path[0]).type
+        for name in path[1:]:
+            if not arrow().types.is_struct(kind) or kind.get_field_index(name) < 0:
+                raise _NotACondition(f"{'.'.join(path)} does not exist; {path[0]} is {kind}")
+            kind = kind.field(name).type
+        return self._pc.field(*path), kind
+
+
+_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
+    ast.Eq: lambda one, other: one == other,
+    ast.NotEq: lambda one, other: one != other,
+    ast.Lt: lambda one, other: one < other,
+    ast.LtE: lambda one, other: one <= other,
+    ast.Gt: lambda one, other: one > other,
+    ast.GtE: lambda one, other: one >= other,
+}
+
+
+def _instant(text: str) -> datetime:
+    """Return a time; without a zone it is in UTC."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _constant(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise _NotACondition(f"{ast.unparse(node)!r} is not a constant") from None

@@ -1,0 +1,57 @@
+"""``forebay state``: look into committed state. Each command is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from forebay_state_api.commands.lazy import LazyCommand
+
+_HERE: Final = "forebay_state_api.commands"
+
+
+@click.group("state")
+def state() -> None:
+    """Look into committed state; nothing of the job is disturbed."""
+
+
+COMMANDS: Final = (
+    LazyCommand(
+        "ls",
+        f"{_HERE}.state_ls:list_state",
+        "List queries and their operators: versions, sizes, age, savepoints and readers.",
+    ),
+    LazyCommand(
+        "get", f"{_HERE}.state_get:get_key", "Print everything that is stored under a key."
+    ),
+    LazyCommand("scan", f"{_HERE}.state_scan:scan_state", "Print rows of state, in no order."),
+    LazyCommand(
+        "diff",
+        f"{_HERE}.state_diff:diff_versions",
+        "Print what changed from one version to another.",
+    ),
+    LazyCommand(
+        "history",
+        f"{_HERE}.state_history:show_history",
+        "Print what a key held in every version that is stored, the oldest first.",
+    ),
+    LazyCommand(
+        "export",
+        f"{_HERE}.state_export:export_state",
+        "Write state to a file, or to storage if the name is a URL.",
+    ),
+    LazyCommand(
+        "schema",
+        f"{_HERE}.schema:show_schema",
+        "Print the stored description of an operator's state.",
+    ),
+    LazyCommand(
+        "skew",
+        f"{_HERE}.skew:show_skew",
+        "Print each subtask's share of an operator's state, and the largest compared to the mean.",
+    ),
+)
+
+for _command in COMMANDS:
+    state.add_command(_command)

@@ -1,0 +1,109 @@
+"""``forebay state diff``: what changed between two versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import click
+
+from forebay_state_api.commands.key_text import keys_of
+from forebay_state_api.commands.progress import shown_progress
+from forebay_state_api.commands.report import json_option
+from forebay_state_api.commands.state_get import namespace_of
+from forebay_state_api.commands.state_report import limited, print_rows
+from forebay_state_api.commands.state_source import StateSource, state_source
+from forebay_state_api.reading.changes import Change
+from forebay_state_api.reading.difference import Difference
+from forebay_state_api.reading.feed import ChangeFeed
+
+_COLUMNS: Final = ("state", "key", "namespace", "operation", "user_key", "old", "value")
+
+
+@click.command("diff")
+@click.option("--from", "start", required=True, metavar="V", help="The older version.")
+@click.option("--to", "end", metavar="V", help="Default: the newest final version.")
+@click.option("--key", help="Only this key, by look-ups.")
+@click.option("--namespace", help="With --key; default: the default namespace.")
+@click.option("--state", "states", multiple=True, help="A state; default: all of them.")
+@click.option("--timers", is_flag=True, help="Show registered and removed timers, too.")
+@click.option("--limit", type=click.IntRange(min=1), help="The most rows. [default: all]")
+@json_option
+@state_source
+def diff_versions(
+    *,
+    start: str,
+    end: str | None,
+    key: str | None,
+    namespace: str | None,
+    states: tuple[str, ...],
+    limit: int | None,
+    source: StateSource,
+    timers: bool,
+    as_json: bool,
+) -> None:
+    """Print what changed from one version to another.
+
+    V is a number, a number and a run as in 7@1f0c2a9e6b3d4875, or a savepoint; 0 is the empty
+    version. The versions may be of two timelines, and --to may be the older one.
+    """
+    feed = ChangeFeed(source.read, provisional=source.provisional)
+    first, last = source.position(start), source.position(end)
+    click.echo(f"from version {first} to version {last}", err=True)
+    with feed.between(first, last, undo=True, show_expired=source.show_expired) as difference:
+        rows = _rows(difference, states or difference.states, key, namespace)
+        if timers:
+            rows = chain(rows, _timers(difference))
+        with shown_progress() as progress:
+            progress.stage("comparing")
+            found, more = limited(_counted(rows, progress), limit)
+        print_rows(_COLUMNS, found, as_json=as_json)
+        if more:
+            click.echo(f"there are more changes than {limit}", err=True)
+
+
+def _counted(rows: Iterator[Any], progress: Any) -> Iterator[Any]:
+    for row in rows:
+        progress.advance()
+        yield row
+
+
+def _rows(
+    difference: Difference, states: Sequence[str], key: str | None, namespace: str | None
+) -> Iterator[list[Any]]:
+    for state in states:
+        for change in _changes(difference, state, key, namespace):
+            yield [
+                state,
+                change.key,
+                change.namespace,
+                change.operation.value,
+                change.user_key,
+                change.old,
+                change.value,
+            ]
+
+
+def _changes(
+    difference: Difference, state: str, key: str | None, namespace: str | None
+) -> Iterator[Change]:
+    if key is None:
+        yield from difference.rows(state)
+        return
+    for candidate in keys_of(key, difference.key_codec):
+        yield from difference.key_rows(state, candidate, namespace_of(namespace))
+
+
+def _timers(difference: Difference) -> Iterator[list[Any]]:
+    for change in difference.timers():
+        timer = change.timer
+        yield [
+            f"timers ({timer.domain})",
+            timer.key,
+            timer.namespace,
+            change.operation.value,
+            timer.time,
+            None,
+            None,
+        ]

@@ -1,0 +1,109 @@
+"""``forebay state get``: everything under one key."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay_state_api.commands.key_text import keys_of
+from forebay_state_api.commands.report import json_option, print_json
+from forebay_state_api.commands.state_report import (
+    print_rows,
+    show_version,
+    version_plain,
+)
+from forebay_state_api.commands.state_source import StateSource, state_source, version_option
+from forebay_state_api.reading.arrow_types import jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay_state_api.reading.rows import StateRow
+    from forebay_state_api.reading.snapshot import Snapshot
+
+
+def namespace_of(text: str | None) -> Any:
+    """Return the namespace that text means: JSON, or else the text itself."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return tuple(found) if isinstance(found, list) else found
+
+
+def found_rows(
+    snapshot: Snapshot, text: str, states: Sequence[str], namespace: Any
+) -> tuple[Any, dict[str, StateRow]]:
+    """Return the key that ``text`` means, and the row of each state that has content under it."""
+    candidates = keys_of(text, snapshot.key_codec)
+    for key in candidates:
+        rows = {name: snapshot.rows_of(name, [key], namespace)[0] for name in states}
+        found = {name: row for name, row in rows.items() if row is not None}
+        if found:
+            return key, found
+    return candidates[0], {}
+
+
+@click.command("get")
+@click.argument("key")
+@click.option("--state", "states", multiple=True, help="A state; default: all of them.")
+@click.option("--namespace", help="Default: the default namespace.")
+@version_option
+@json_option
+@state_source
+@click.pass_context
+def get_key(
+    context: click.Context,
+    *,
+    key: str,
+    states: tuple[str, ...],
+    namespace: str | None,
+    version: str | None,
+    source: StateSource,
+    as_json: bool,
+) -> None:
+    """Print everything that is stored under a key.
+
+    KEY is written as it looks in the data: several columns separated by commas, times as in
+    2026-11-24T08:00:00, bytes in hexadecimal. Exit status 1 if nothing is stored under it.
+    """
+    with source.open(version) as snapshot:
+        names = states or tuple(snapshot.states)
+        found_key, rows = found_rows(snapshot, key, names, namespace_of(namespace))
+        if as_json:
+            print_json(_plain(snapshot, found_key, rows))
+        else:
+            show_version(snapshot)
+            _show(snapshot, rows)
+    if not rows:
+        click.echo(f"nothing is stored under the key {found_key!r}", err=True)
+        context.exit(1)
+
+
+def _plain(snapshot: Snapshot, key: Any, rows: dict[str, StateRow]) -> dict[str, Any]:
+    states = {
+        name: {"value": jsonable(row.value)}
+        | ({} if row.written is None else {"written": jsonable(row.written)})
+        for name, row in rows.items()
+    }
+    group = snapshot.key_group_of(key)
+    return version_plain(snapshot) | {"key": jsonable(key), "key_group": group, "states": states}
+
+
+def _show(snapshot: Snapshot, rows: dict[str, StateRow]) -> None:
+    if not rows:
+        return
+    with_times = any(row.written is not None for row in rows.values())
+    columns = ["state", "kind", "value", *(["written"] if with_times else [])]
+    print_rows(
+        columns,
+        (
+            [name, snapshot.states[name].kind, row.value, *([row.written] if with_times else [])]
+            for name, row in rows.items()
+        ),
+        as_json=False,
+    )

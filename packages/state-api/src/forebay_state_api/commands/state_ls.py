@@ -1,0 +1,91 @@
+"""``forebay state ls``: the queries and operators of a state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay_state_api.commands.conf_options import conf_values
+from forebay_state_api.commands.progress import shown_progress
+from forebay_state_api.commands.report import json_option, print_json, print_table
+from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.commands.state_report import age_text, size_text
+from forebay_state_api.observing.listing import list_operator
+from forebay_state_api.observing.operators import stored_operators
+from forebay_state_api.reading.choosing import reader_settings
+from forebay_state_api.versions.finality import newest_shown
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.observing.operators import StoredOperator
+
+
+@click.command("ls")
+@state_dir_option
+@click.option("--query", help="Only this query.")
+@json_option
+@conf_values
+def list_state(
+    state_dir: str, query: str | None, conf: Mapping[str, str], *, as_json: bool
+) -> None:
+    """List queries and their operators: versions, sizes, age, savepoints and readers.
+
+    The size is that of the newest version; the age is the time since it was committed.
+    """
+    root = state_directory(state_dir, reader_settings(conf))
+    found = stored_operators(root, query=query)
+    with shown_progress() as progress:
+        progress.stage("reading operators", len(found))
+        operators = []
+        for one in found:
+            operators.append(_operator(root, one))
+            progress.advance()
+    if as_json:
+        print_json(operators)
+    elif not operators:
+        click.echo(f"{state_dir} holds no state")
+    else:
+        print_table(
+            ("query", "uid", "versions", "final", "size", "age", "subtasks", "savepoints", "pins"),
+            map(_row, operators),
+        )
+
+
+def _operator(root: ObjectStorage, one: StoredOperator) -> dict[str, Any]:
+    storage = one.storage(root)
+    listing = list_operator(storage)
+    newest = listing.timeline.newest
+    versions = [version.version for version in listing.timeline.versions]
+    final = newest_shown(storage, provisional=False)
+    return {
+        "query": one.query,
+        "uid": one.uid,
+        "oldest": min(versions, default=None),
+        "newest": max(versions, default=None),
+        "final": None if final is None else final.at.version,
+        "run": None if newest is None else newest.run_key,
+        "bytes": None if newest is None else newest.count("state_bytes"),
+        "bytes_stored": listing.data_bytes,
+        "committed": None if newest is None else newest.committed,
+        "parallelism": None if newest is None else newest.parallelism,
+        "max_parallelism": None if newest is None else newest.max_parallelism,
+        "savepoints": list(listing.savepoints),
+        "pins": len(listing.pins),
+    }
+
+
+def _row(one: Mapping[str, Any]) -> list[Any]:
+    versions = None if one["newest"] is None else f"{one['oldest']}..{one['newest']}"
+    return [
+        one["query"],
+        one["uid"],
+        versions,
+        one["final"],
+        size_text(one["bytes"]),
+        None if one["committed"] is None else age_text(one["committed"]),
+        one["parallelism"],
+        len(one["savepoints"]),
+        one["pins"],
+    ]

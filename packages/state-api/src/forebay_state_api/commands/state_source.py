@@ -1,0 +1,104 @@
+"""The operator and the version that a command of ``forebay state`` reads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+import click
+
+from forebay_state_api.commands.conf_options import conf_values
+from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.observing.operators import stored_operators
+from forebay_state_api.reading.choosing import ReadFrom, reader_settings
+from forebay_state_api.reading.positions import START, Position
+from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
+from forebay_state_api.versions.finality import Shown
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class StateSource:
+    """An operator, and which of its versions and data are shown."""
+
+    read: ReadFrom
+    provisional: bool
+    show_expired: bool
+
+    def choose(self, version: str | None) -> Shown:
+        """Return a version: a number, ``<number>@<run>``, a savepoint, or the newest one."""
+        if version is not None and "@" in version:
+            position = Position.parse(version)
+            return self.read.choose(position.version, run=position.run)
+        number = int(version) if version is not None and version.isdecimal() else version
+        return self.read.choose(number, provisional=self.provisional)
+
+    def position(self, version: str | None) -> Position:
+        """Return the position of a version; 0 is the one before all others."""
+        return START if version == "0" else Position.of(self.choose(version).at)
+
+    def open(self, version: str | None) -> Snapshot:
+        """Pin a version."""
+        return snapshot_of(self.read, self.choose(version), show_expired=self.show_expired)
+
+
+def state_source(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that name an operator; the command receives ``source``."""
+
+    @functools.wraps(command)
+    def with_source(
+        *args: Any,
+        state_dir: str,
+        query: str | None,
+        uid: str | None,
+        conf: Mapping[str, str],
+        provisional: bool,
+        show_expired: bool,
+        **given: Any,
+    ) -> T:
+        read = _operator(state_dir, query, uid, conf)
+        source = StateSource(read=read, provisional=provisional, show_expired=show_expired)
+        return command(*args, source=source, **given)
+
+    for option in reversed(
+        (
+            state_dir_option,
+            click.option("--query", help="The query's id, or its name; not needed if it is alone."),
+            click.option("--uid", help="The operator's uid; not needed if it is alone."),
+            click.option(
+                "--provisional",
+                is_flag=True,
+                help="Show versions that a replay of their batch may replace, too.",
+            ),
+            click.option(
+                "--show-expired", is_flag=True, help="Show what has expired at the version's time."
+            ),
+            conf_values,
+        )
+    ):
+        with_source = option(with_source)
+    return with_source
+
+
+version_option = click.option(
+    "--version", metavar="N|N@RUN|SAVEPOINT", help="Default: the newest final version."
+)
+
+
+def _operator(
+    state_dir: str, query: str | None, uid: str | None, conf: Mapping[str, str]
+) -> ReadFrom:
+    settings = reader_settings(conf)
+    root = state_directory(state_dir, settings)
+    found = stored_operators(root, query=query, uid=uid)
+    if len(found) != 1:
+        names = [f"--query {one.query} --uid {one.uid}" for one in found[:10]]
+        there = "; ".join(names) or "no operator's state"
+        raise ConfigurationError(
+            f"name the operator with --query and --uid: {state_dir} holds {there}"
+        )
+    return ReadFrom.with_settings(root, query=found[0].query, uid=found[0].uid, settings=settings)

@@ -1,0 +1,375 @@
+"""``forebay state``: its commands, as someone on call types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, date, datetime, timedelta
+
+import attrs
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from forebay_backend_heap.backend import HeapBackend
+from forebay_state_api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forebay_state_api.commands.main import main
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing import ManualClock
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@attrs.frozen
+class Account:
+    owner: str
+    cents: int
+
+
+@pytest.fixture
+def job(make_job):
+    job = make_job(
+        ValueStateDescriptor("account", Account),
+        ListStateDescriptor("seen", int),
+        MapStateDescriptor("cards", str, float),
+        ValueStateDescriptor("last", str, ttl=StateTtlConfig(timedelta(hours=1))),
+        key_type=tuple[str, int],
+        parallelism=2,
+        clock=ManualClock(START),
+    )
+    job.scripts(
+        [
+            (("ann", 1), [("account.update", Account("ann", 150)), ("seen.add", 3)]),
+            (("bob, jr", 2), [("account.update", Account("bob", 20)), ("cards.put", "x", 1.5)]),
+        ]
+    )
+    job.scripts(
+        [
+            (("ann", 1), [("account.update", Account("ann", 99)), ("seen.add", 4)]),
+            (("ann", 1), [("last.update", "now"), ("namespace", "w"), ("seen.add", 7)]),
+        ]
+    )
+    job.do(("cid", 3), ("seen.add", 1))
+    return job
+
+
+@pytest.fixture
+def run(job, tmp_path):
+    """Run a command; return stdout and stderr."""
+
+    def run(*arguments, status=0):
+        asked = ["state", *map(str, arguments), "--state-dir", str(tmp_path)]
+        result = CliRunner().invoke(main, asked)
+        assert result.exit_code == status, (result.output, result.exception)
+        return result.stdout, result.stderr
+
+    return run
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_ls(run, job, tmp_path):
+    (one,) = json.loads(run("ls", "--json")[0])
+    assert (one["query"], one["uid"]) == ("query", "operator")
+    assert (one["oldest"], one["newest"], one["final"]) == (1, 3, 2)
+    assert (one["parallelism"], one["run"], one["pins"]) == (2, job.run_key, 0)
+    assert one["bytes"] > 0
+    header, row = run("ls")[0].splitlines()
+    assert header.split()[:4] == ["query", "uid", "versions", "final"]
+    assert row.split()[:4] == ["query", "operator", "1..3", "2"]
+
+
+def test_get(run):
+    found = json.loads(run("get", "ann,1", "--json")[0])
+    assert (found["version"], found["final"], found["key"]) == (2, True, ["ann", 1])
+    assert found["states"] == {
+        "account": {"value": {"owner": "ann", "cents": 99}},
+        "seen": {"value": [3, 4]},
+        "last": {"value": "now", "written": START.isoformat()},
+    }
+    out, err = run("get", "ann,1", "--state", "account")
+    assert out.splitlines()[1].split(maxsplit=2)[2] == '{"owner": "ann", "cents": 99}'
+    assert err.startswith("version 2 (final), batch of 2026-01-01 00:00:00 UTC, run ")
+
+
+def test_get_from_elsewhere(run, job):
+    assert "150" in run("get", "ann,1", "--version", 1)[0]
+    assert "150" in run("get", "ann,1", "--version", f"1@{job.run_key}")[0]
+    assert run("get", "ann,1", "--namespace", "w")[0].split()[-1] == "[7]"
+    out, err = run("get", "cid,3", "--provisional")
+    assert "[1]" in out
+    assert "version 3 (provisional: a replay" in err
+
+
+def test_a_key_with_a_comma_is_quoted_as_in_csv(run):
+    assert "1.5" in run("get", '"bob, jr",2')[0]
+
+
+def test_nothing_under_a_key(run):
+    assert run("get", "zoe,1", status=1)[1].splitlines()[-1] == (
+        "nothing is stored under the key ('zoe', 1)"
+    )
+
+
+@pytest.mark.parametrize("text", ["ann", "ann,x", "ann,1,2"])
+def test_a_key_that_is_none_names_the_type(run, text):
+    error = run("get", text, status=2)[1]
+    assert "is not a key of type tuple[str, int]" in error
+    assert "as in ann,5" in error
+
+
+def test_scan(run):
+    rows = lines(run("scan", "--json")[0])
+    assert len(rows) == 3
+    (ann,) = [row for row in rows if row["key_1"] == "ann" and row["namespace"] is None]
+    assert ann["account"] == {"owner": "ann", "cents": 99}
+    assert ann["last written"] == START.isoformat()
+    (bob,) = lines(run("scan", "--where", "account.cents < 50", "--json")[0])
+    assert bob["cards"] == {"x": 1.5}
+    out, err = run("scan", "--state", "seen", "--flat", "--columns", "key_1,value", "--limit", 2)
+    assert len(out.splitlines()) == 3
+    assert out.split()[:2] == ["key_1", "value"]
+    assert "there are more rows than 2" in err
+    assert len(lines(run("scan", "--state", "seen", "--json", "--limit", 1)[0])) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("key_1 == 'ann'", 1),
+        ("key_1 != 'ann' and key_2 == 2", 1),
+        ("value.owner in ('ann', 'bob') and not value.cents > 50", 1),
+        ("key_2 == 1 or key_2 == 2", 2),
+        ("namespace is None", 2),
+        ("namespace is not None", 0),
+        ("key_2 not in [1, 2]", 0),
+        ("value.cents == key_2", 0),
+    ],
+)
+def test_conditions(run, where, count):
+    assert len(lines(run("scan", "--state", "account", "--where", where, "--json")[0])) == count
+
+
+def test_conditions_on_times(run):
+    of = ("scan", "--state", "last", "--json", "--where")
+    assert len(lines(run(*of, "written < '2026-01-01T00:00:01'")[0])) == 1
+    assert not run(*of, "written > '2026-01-02'")[0]
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("value = 5", "invalid syntax"),
+        ("valeu.cents > 5", "there is no column 'valeu'; columns: key_1, key_2"),
+        ("value.cent > 5", "value.cent does not exist"),
+        ("__import__('os').system('x') == 1", "is not a column"),
+        ("value.cents > len('x')", "is not a constant"),
+        ("key_2", "cannot be evaluated"),
+        ("1", "'1' is not a condition"),
+        ("key_2 > 'ann'", "'ann' is not a value of type int64"),
+        ("1 < key_2 < 3", "compare two things at a time"),
+    ],
+)
+def test_what_is_no_condition(run, where, reason):
+    assert reason in run("scan", "--state", "account", "--where", where, status=2)[1]
+
+
+def test_key_groups_are_scanned_alone(run):
+    parts = [lines(run("scan", "--json", "--key-groups", f"{n}..{n}")[0]) for n in range(8)]
+    assert sum(map(len, parts)) == 3
+    assert all(row["key_group"] == n for n, rows in enumerate(parts) for row in rows)
+    assert "there are 8 key groups" in run("scan", "--key-groups", "8", status=2)[1]
+    assert "is not a range such as 0..15" in run("scan", "--key-groups", "x", status=2)[1]
+
+
+def test_diff(run, job):
+    rows = lines(run("diff", "--from", 1, "--to", 2, "--json")[0])
+    assert {(row["state"], row["operation"]) for row in rows} == {
+        ("account", "put"),
+        ("last", "put"),
+        ("seen", "appended"),
+    }
+    (account,) = [row for row in rows if row["state"] == "account"]
+    assert (account["key"], account["old"]["cents"], account["value"]["cents"]) == (
+        ["ann", 1],
+        150,
+        99,
+    )
+    one = run("diff", "--from", 1, "--key", "ann,1", "--state", "seen", "--json")[0]
+    assert [row["value"] for row in lines(one)] == [[4]]
+    back = run("diff", "--from", 2, "--to", 0, "--state", "account", "--json")[0]
+    assert [row["operation"] for row in lines(back)] == ["removed", "removed"]
+    assert "there are more changes than 1" in run("diff", "--from", 0, "--limit", 1)[1]
+
+
+def test_diff_of_timers(make_job, tmp_path):
+    class Alarm(KeyedProcessFunction):
+        def process_element(self, row, ctx):
+            ctx.timers.register_processing_time(START + timedelta(hours=1))
+
+        def on_timer(self, at, ctx):
+            pass
+
+    make_job(clock=ManualClock(START), key_type=str).run(Alarm(), [("a",)])
+    asked = ["state", "diff", "--from", "0", "--provisional", "--timers", "--json"]
+    result = CliRunner().invoke(main, [*asked, "--state-dir", str(tmp_path)])
+    (row,) = lines(result.stdout)
+    assert (row["key"], row["operation"]) == ("a", "put")
+    assert (row["state"], row["user_key"]) == (
+        "timers (processing_time)",
+        "2026-01-01T01:00:00+00:00",
+    )
+
+
+def test_history(run, job):
+    rows = lines(run("history", "ann,1", "--json")[0])
+    assert [(row["version"], row["account"]["cents"], row["seen"]) for row in rows] == [
+        (1, 150, [3]),
+        (2, 99, [3, 4]),
+    ]
+    assert [row["run"] for row in rows] == [job.run_key] * 2
+    rows = lines(run("history", "bob, jr" + ",2", "--json", status=2)[0])
+    assert not rows
+    of_bob = ("history", '"bob, jr",2', "--json")
+    assert len(lines(run(*of_bob)[0])) == 1
+    assert len(lines(run(*of_bob, "--all")[0])) == 2
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "jsonl"])
+def test_export(run, tmp_path, ending):
+    target = tmp_path / f"out.{ending}"
+    out, _ = run("export", target, "--state", "account")
+    assert out == f"2 rows in {target}\n"
+    read = {
+        "parquet": lambda: pq.read_table(target).to_pylist(),
+        "arrow": lambda: pa.ipc.open_file(target).read_all().to_pylist(),
+        "csv": lambda: pa.csv.read_csv(target).to_pylist(),
+        "jsonl": lambda: lines(target.read_text()),
+    }
+    rows = read[ending]()
+    assert {row["key_1"] for row in rows} == {"ann", "bob, jr"}
+    value = {row["key_1"]: row["value"] for row in rows}["ann"]
+    assert (json.loads(value) if ending == "csv" else value) == {"owner": "ann", "cents": 99}
+    assert "exists: pass --overwrite" in run("export", target, status=2)[1]
+    run("export", target, "--overwrite", "--where", "key_2 == 1")
+    assert len(read[ending]()) == 2 - 1 + 1  # ann in two namespaces
+    assert not [*tmp_path.glob(".forebay-export-*")]
+
+
+def test_export_to_storage_and_in_parts(run, tmp_path):
+    target = f"memory://{tmp_path.name}/copies/rows.parquet"
+    report = json.loads(run("export", target, "--rows-per-file", 2, "--json")[0])
+    names = [f"{target}/part-{number:05d}.parquet" for number in (0, 1)]
+    assert (report["rows"], report["files"], report["version"]) == (3, names, 2)
+    storage = open_storage(target)
+    parts = [pq.read_table(pa.BufferReader(storage.get(one.name))) for one in storage.list()]
+    assert [part.num_rows for part in parts] == [2, 1]
+    run("export", target)
+    assert "exists: pass --overwrite" in run("export", target, status=2)[1]
+    run("export", tmp_path / "folder", "--format", "csv", "--rows-per-file", 2)
+    assert len([*(tmp_path / "folder").iterdir()]) == 2
+
+
+def test_an_export_names_its_faults(run, tmp_path):
+    assert "the format of" in run("export", tmp_path / "out.txt", status=2)[1]
+    assert "there is no directory" in run("export", tmp_path / "no" / "out.csv", status=2)[1]
+    assert "--flat needs --state" in run("export", tmp_path / "out.csv", "--flat", status=2)[1]
+
+
+def test_the_operator_must_be_named_where_there_are_several(run, make_job, tmp_path):
+    other = make_job(ValueStateDescriptor("n", int), uid="other", key_type=str)
+    other.do("a", ("n.update", 1))
+    error = run("get", "a", status=2)[1]
+    assert "--query query --uid operator; --query query --uid other" in error
+    assert "1" in run("get", "a", "--uid", "other", "--provisional")[0]
+
+
+def test_skew_counts_keys_once(run):
+    plain = json.loads(
+        run("skew", "--query", "query", "--uid", "operator", "--count-keys", "--json")[0]
+    )
+    assert sum(one["keys"] for one in plain["subtasks"]) == 3
+    assert sum(one["keys"] for one in plain["key_groups"]) == 3
+    assert len(plain["key_groups"]) == 8
+    assert round(sum(one["bytes"] for one in plain["key_groups"])) >= 1
+    assert not plain["final"]
+    out, _ = run("skew", "--query", "query", "--uid", "operator", "--count-keys", "--all-groups")
+    assert "version 3 (provisional), 2 subtask(s)" in out
+    assert out.splitlines()[-8].split()[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("key_type", "key", "text"),
+    [
+        (int, 5, "5"),
+        (str, "5", "5"),
+        (bool, True, "true"),
+        (bytes, b"\x01\xff", "0x01ff"),
+        (date, date(2026, 1, 2), "2026-01-02"),
+        (datetime, datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00"),
+        (datetime, datetime(2026, 1, 2, 3), "2026-01-02T03:00"),  # noqa: DTZ001
+        (datetime, datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T04:00+01:00"),
+        (float, 2.5, "2.5"),
+        (None, "text", "text"),
+        (None, 7, "7"),
+    ],
+)
+@pytest.mark.parametrize("backend_class", [HeapBackend])
+def test_keys_are_written_as_they_look(make_job, tmp_path, key_type, key, text):
+    make_job(ValueStateDescriptor("n", int), key_type=key_type).do(key, ("n.update", 42))
+    asked = ["state", "get", text, "--provisional", "--state-dir", str(tmp_path)]
+    result = CliRunner().invoke(main, asked)
+    assert "42" in result.stdout, result.output
+
+
+def test_lazy_commands_have_the_help_of_their_commands():
+    def pairs(group):
+        for lazy in group:
+            loaded = lazy.load() if hasattr(lazy, "load") else lazy
+            yield lazy, loaded
+            if hasattr(loaded, "commands"):
+                yield from pairs(loaded.commands.values())
+
+    for lazy, loaded in pairs(plugins().commands().values()):
+        assert lazy.get_short_help_str(1_000) == loaded.get_short_help_str(1_000)
+        assert lazy.name == loaded.name
+
+
+HEAVY = ("grpc", "ray", "pyspark", "hypothesis", "forebay_compaction_ray.client")
+
+
+def imported(code):
+    """Return the modules that a program has imported at its end."""
+    report = f"import sys\ntry:\n    {code}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", report], capture_output=True, text=True, timeout=100, check=False
+    )
+    return set(done.stderr.split())
+
+
+def test_help_imports_little():
+    modules = imported("from forebay_state_api.commands.main import main; main(['--help'])")
+    assert "forebay_state_api.commands.installed" in modules
+    heavy = {*HEAVY, "pyarrow", "numpy", "rich.console", "forebay_state_api.engine.engine"}
+    assert not sorted(modules & heavy)
+
+
+def test_get_imports_what_it_needs(job, tmp_path, backend_class):
+    asked = ["state", "get", "ann,1", "--json", "--state-dir", str(tmp_path)]
+    modules = imported(f"from forebay_state_api.commands.main import main; main({asked})")
+    assert "forebay_state_api.reading.snapshot" in modules
+    heavy = {*HEAVY, "rich.console", "forebay_state_api.engine.engine"}
+    assert not sorted(modules & heavy)
