@@ -189,7 +189,3 @@ def _of_folder(folder: _Folder) -> Report:
         for path, version in sorted(newest.items())
     ]
     return Report(operators=operators)
-
-
-COMMANDS: Final[list[click.Command]] = [lsm]
-"""Sub-commands of ``forebay``."""

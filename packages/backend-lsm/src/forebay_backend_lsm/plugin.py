@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from forebay_state_api.plugins import hookimpl
@@ -31,8 +30,12 @@ def forebay_compactors() -> LsmCompactor:
 
 
 @hookimpl
-def forebay_commands() -> Sequence[click.Command]:
+def forebay_commands() -> click.Command:
     """Return the command ``forebay lsm``."""
-    from forebay_backend_lsm.commands import COMMANDS
+    from forebay_state_api.commands.lazy import LazyCommand
 
-    return COMMANDS
+    return LazyCommand(
+        "lsm",
+        "forebay_backend_lsm.commands:lsm",
+        "Inspect and verify the sorted files of the lsm backend.",
+    )

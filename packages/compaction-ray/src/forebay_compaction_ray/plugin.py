@@ -32,6 +32,10 @@ def forebay_compactors() -> NoopCompactor:
 @hookimpl
 def forebay_commands() -> click.Command:
     """Return the command ``forebay compaction``."""
-    from forebay_compaction_ray.commands.group import compaction
+    from forebay_state_api.commands.lazy import LazyCommand
 
-    return compaction
+    return LazyCommand(
+        "compaction",
+        "forebay_compaction_ray.commands.group:compaction",
+        "Compaction as a service on Ray.",
+    )

@@ -276,11 +276,13 @@ def test_state_api_gives_the_local_service_and_its_commands() -> None:
     assert set(found.commands()) == {
         "config",
         "doctor",
+        "explain",
         "janitor",
         "plugins",
         "recover",
         "savepoint",
         "state",
+        "top",
     }
 
 

@@ -52,6 +52,10 @@ class _Origin:
         """A key that distinguishes entry points with one name in two distributions."""
         return f"{self.distribution}:{self.plugin}"
 
+    def names(self, distribution: str) -> bool:
+        """Return whether this is the plugin of a distribution, however that is spelled."""
+        return self.distribution.replace("_", "-").lower() == distribution
+
     def __str__(self) -> str:
         return f"{self.distribution} {self.version}".rstrip()
 
@@ -89,10 +93,12 @@ def _installed_entry_points() -> Iterable[importlib.metadata.EntryPoint]:
 class Plugins:
     """The installed plugins, loaded once, at first use.
 
-    Every method may raise `PluginError`: when any installed plugin fails to import, implements a
-    hook that does not exist, provides something without a name, provides a name that another plugin
-    also provides, or has a different contract version. One broken plugin is an error for all, so
-    that a typo in it is not mistaken for its absence. Methods may be called from any thread.
+    A name that the project itself publishes is looked up in its own distribution first, so that no
+    other plugin is imported for it. Every method may raise `PluginError`: when any installed plugin
+    fails to import, implements a hook that does not exist, provides something without a name,
+    provides a name that another plugin also provides, or has a different contract version. One
+    broken plugin is an error for all, so that a typo in it is not mistaken for its absence. Methods
+    may be called from any thread.
     """
 
     def __init__(self, entry_points: EntryPoints = _installed_entry_points) -> None:
@@ -164,10 +170,27 @@ class Plugins:
         return {name: offer.value for name, offer in self._offered(kind).items()}
 
     def _value(self, kind: PluginKind, name: str) -> Any:
+        own = self._of_own_distribution(kind, name)
+        if own is not None:
+            return own.value
         offered = self._offered(kind)
         if name not in offered:
             raise UnknownPluginError(unknown(kind, name, sorted(offered)))
         return offered[name].value
+
+    def _of_own_distribution(self, kind: PluginKind, name: str) -> _Offer | None:
+        """Return what the distribution that is known for the name provides, and import no other.
+
+        ``None`` if it is not installed, or all plugins have been asked already.
+        """
+        with self._lock:
+            self._load()
+            if kind in self._offers or name not in kind.known:
+                return None
+            origins = [one for one in self._origins.values() if one.names(kind.known[name])]
+            if len(origins) != 1:
+                return None
+            return self._collect_from(kind, origins).get(name)
 
     def _offered(self, kind: PluginKind) -> dict[str, _Offer]:
         with self._lock:
@@ -200,8 +223,11 @@ class Plugins:
         self._offers.clear()
 
     def _collect(self, kind: PluginKind) -> dict[str, _Offer]:
+        return self._collect_from(kind, self._origins.values())
+
+    def _collect_from(self, kind: PluginKind, origins: Iterable[_Origin]) -> dict[str, _Offer]:
         found: dict[str, _Offer] = {}
-        for origin in self._origins.values():
+        for origin in origins:
             for value in self._called(kind, origin):
                 _check_contract(kind, value, origin)
                 for name in _names(kind, value, origin):
