@@ -2,7 +2,7 @@
 
 The commands ``plugins`` and ``config`` show the installed plugins and the resolved settings;
 ``janitor``, ``doctor`` and ``recover`` maintain state directories; ``top`` watches them, and
-``explain`` says why a micro-batch took long.
+``explain`` says why a micro-batch took long; ``bundle`` makes an archive for a bug report.
 """
 
 from __future__ import annotations

@@ -37,6 +37,11 @@ COMMANDS: Final[list[click.Command]] = [
         "Say in one paragraph why a micro-batch took long, and what changes it.",
     ),
     LazyCommand(
+        "bundle",
+        f"{_HERE}.bundle:bundle",
+        "Write one archive for a bug report: versions, settings, shapes and metrics.",
+    ),
+    LazyCommand(
         "janitor",
         f"{_HERE}.janitor_and_doctor:janitor",
         "Delete the parts of one operator's state that nobody can open any more.",

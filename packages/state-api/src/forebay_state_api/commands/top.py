@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
@@ -15,21 +15,18 @@ from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.duration_option import duration
 from forebay_state_api.commands.report import console, json_option, print_json
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
-from forebay_state_api.commands.top_details import running_compactions
 from forebay_state_api.commands.top_screen import TopScreen
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.observing import DirectoryWatch
+from forebay_state_api.observing.plain import plain_operator
 from forebay_state_api.threads import start_thread
 
 if TYPE_CHECKING:
-    from forebay_state_api.observing import OperatorView, StoredOperator, VersionFigures
     from forebay_state_api.settings import Settings
 
 _LOOK_S: Final = 0.2
 """Seconds between two looks at the size of the window."""
 _PIPE_COLUMNS: Final = 120
-_VERSIONS: Final = 10
-_HOT_GROUPS: Final = 10
 
 
 @click.command("top")
@@ -65,7 +62,7 @@ def top(
     watch = DirectoryWatch(root, query=query, uid=uid)
     screen = TopScreen(url=root.url, views=watch.refresh(), now=datetime.now(UTC))
     if as_json:
-        print_json([plain(one, view, screen.now) for one, view in screen.views.items()])
+        print_json([plain_operator(one, view, screen.now) for one, view in screen.views.items()])
     elif once:
         (console() if console().is_terminal else Console(width=_PIPE_COLUMNS)).print(screen)
     else:
@@ -108,56 +105,3 @@ class _Live:
                 fault = " ".join(str(error).split())
                 self._screen = attrs.evolve(self._screen, now=now, fault=fault)
             self._read.set()
-
-
-def plain(operator: StoredOperator, view: OperatorView, now: datetime) -> dict[str, Any]:
-    """Return what is known about an operator as plain data; numbers not known are ``None``."""
-    newest, made, hot = view.newest, view.in_progress, view.hot_key_groups(_HOT_GROUPS)
-    timeline, listing = view.timeline, view.listing
-    growth = timeline.growth("state_bytes")
-    return {
-        "query": operator.query,
-        "uid": operator.uid,
-        "backend": view.backend,
-        "version": None if newest is None else newest.version,
-        "parallelism": None if newest is None else newest.parallelism,
-        "max_parallelism": None if newest is None else newest.max_parallelism,
-        "in_progress": None if made is None else attrs.asdict(made),
-        "rows_in_per_s": timeline.rate("rows_in"),
-        "rows_out_per_s": timeline.rate("rows_out"),
-        "state_bytes": None if newest is None else newest.count("state_bytes"),
-        "state_bytes_per_hour": None if growth is None else growth * 3_600,
-        "keys": None if newest is None else newest.count("keys"),
-        "hot_key_groups": None if hot is None else attrs.asdict(hot),
-        "files": listing.data_files,
-        "file_bytes": listing.data_bytes,
-        "runs_max": None if newest is None else newest.count("runs_max"),
-        "compactions": {
-            "pending": None if newest is None else newest.count("compactions_pending"),
-            "running": running_compactions(view, now),
-        },
-        "pins": {
-            "readers": len(listing.reader_pins(now)),
-            "savepoints": listing.savepoints,
-            "forks": view.held_by_forks,
-        },
-        "is_fork": listing.is_fork,
-        "not_reported": view.unknown,
-        "versions": [_plain_version(one) for one in timeline.versions[:_VERSIONS]],
-    }
-
-
-def _plain_version(version: VersionFigures) -> dict[str, Any]:
-    slowest = version.slowest
-    return {
-        "version": version.version,
-        "batch": version.batch,
-        "committed": version.committed,
-        "rows_in": version.count("rows_in"),
-        "rows_out": version.count("rows_out"),
-        "written_bytes": version.count("written_bytes"),
-        "slowest_subtask": None if slowest is None else slowest.subtask,
-        "slowest_ms": version.slowest_ms,
-        "slowest_phase_ms": {} if slowest is None else slowest.figures.phase_ms,
-        "phase_ms": version.phase_ms,
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
@@ -27,8 +26,6 @@ OTHER_LINES: Final = 6
 _HOT_GROUPS: Final = 5
 _NARROW: Final = 60
 """In a window of fewer columns, a bar has no numbers but the batch and its time."""
-_SILENT_AFTER: Final = timedelta(minutes=3)
-"""A compaction without a sign of life for so long has ended without a result."""
 
 
 def operator_lines(
@@ -130,15 +127,9 @@ def _compactions(view: OperatorView, now: datetime) -> str:
     newest = view.newest
     pending = None if newest is None else newest.count("compactions_pending")
     runs = None if newest is None else newest.count("runs_max")
-    running = running_compactions(view, now)
+    running = view.running_compactions(now)
     text = f"compactions: {count_text(pending)} pending, {running} running"
     return text if runs is None else f"{text}, {runs} runs at most"
-
-
-def running_compactions(view: OperatorView, now: datetime) -> int:
-    """Return the number of compactions that have begun, and shown a sign of life lately."""
-    folders = view.listing.compactions
-    return sum(not one.is_done and now - one.seen < _SILENT_AFTER for one in folders)
 
 
 def _age_s(then: datetime, now: datetime) -> float:

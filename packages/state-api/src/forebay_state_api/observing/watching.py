@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 VERSIONS: Final = 100
 """Versions that a view goes back, if that many are stored or remembered."""
+SILENT_AFTER: Final = timedelta(minutes=3)
+"""A compaction that has shown no sign of life for this long has ended without a result."""
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +111,11 @@ class OperatorView:
             rows_in=sum(rows),
             rows={start + at: rows[at] for at in order if rows[at]},
         )
+
+    def running_compactions(self, now: datetime) -> int:
+        """Return the number of compactions that have begun and showed a sign of life lately."""
+        folders = self.listing.compactions
+        return sum(not one.is_done and now - one.seen < SILENT_AFTER for one in folders)
 
     @property
     def held_by_forks(self) -> int:
