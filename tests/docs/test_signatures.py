@@ -7,7 +7,14 @@ from pathlib import Path
 from forebay_spark_runtime import keyed, ordered_wait
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-SETTINGS = {"in_flight_limit", "batch_size", "page_size", "read_ahead", "drain_timeout"}
+SETTINGS = {
+    "in_flight_limit",
+    "calls_in_flight",
+    "batch_size",
+    "page_size",
+    "read_ahead",
+    "drain_timeout",
+}
 """Arguments of `keyed` that its page lists apart."""
 
 

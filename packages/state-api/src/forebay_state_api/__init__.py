@@ -8,6 +8,9 @@ implement `forebay_state_api.contract.backend` and subclass the conformance kit,
 
 from __future__ import annotations
 
+from forebay_state_api.calls.declared import Calls
+from forebay_state_api.calls.policies import Rate, Retry
+from forebay_state_api.calls.retry import ClientBrokenError, RetryLaterError
 from forebay_state_api.codecs import Alias, Codec, MigratedFrom
 from forebay_state_api.errors import (
     ConfigurationError,
@@ -87,6 +90,7 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "Alias",
+    "Calls",
     "CheckpointListener",
     "CheckpointedFunction",
     "CleanupFullSnapshot",
@@ -94,6 +98,7 @@ __all__ = [
     "CleanupInCompaction",
     "CleanupIncrementally",
     "CleanupOnRead",
+    "ClientBrokenError",
     "Clients",
     "Codec",
     "ConfigurationError",
@@ -117,9 +122,12 @@ __all__ = [
     "OperatorStateStore",
     "OutputSchemaError",
     "PluginError",
+    "Rate",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "Retry",
+    "RetryLaterError",
     "RuntimeContext",
     "SnapshotContext",
     "SortedMapState",

@@ -330,6 +330,7 @@ def keyed(
     error_column: str = ERROR_COLUMN,
     error_limit: int | None = None,
     in_flight_limit: int | None = None,
+    calls_in_flight: int | None = None,
     batch_size: int | None = None,
     page_size: int | None = None,
     read_ahead: bool | None = None,
@@ -376,6 +377,9 @@ def keyed(
     :param error_limit: number of failed records that a subtask accepts in a micro-batch; above it
         the micro-batch fails. Only with ``on_error="column"``. Default: 1000.
     :param in_flight_limit: maximum number of records under way at once. Default: the setting.
+    :param calls_in_flight: maximum number of calls that ``ctx.call`` makes at once in a subtask.
+        While as many records wait for anything but state, no further record begins. Default: the
+        setting; without one ``in_flight_limit`` bounds them.
     :param batch_size: maximum number of state requests that go to the backend at once. Default: the
         setting.
     :param page_size: number of elements in a page of a state iterator. Default: the setting.
@@ -403,6 +407,7 @@ def keyed(
             "state.dir": state_dir,
             "state.backend": backend,
             "in-flight-limit": in_flight_limit,
+            "calls-in-flight": calls_in_flight,
             "batch-size": batch_size,
             "page-size": page_size,
             "read-ahead": read_ahead,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -16,7 +15,8 @@ from pyspark import cloudpickle
 
 from forebay_spark_runtime.waiting.options import WaitOptions
 from forebay_state_api.calls.caller import CallPolicy
-from forebay_state_api.calls.policies import Batch, Rate, Retry, seconds, whole
+from forebay_state_api.calls.checks import checked_instance, checked_policy
+from forebay_state_api.calls.policies import Batch, whole
 from forebay_state_api.engine import pickling
 from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.record_methods import function_name
@@ -68,17 +68,18 @@ def checked(fn: Any, options: WaitOptions, *, ordered: bool) -> WaitSpec:
         function_name=function_name(fn),
         fn=fn,
         asynchronous=asynchronous,
-        policy=CallPolicy(
+        policy=checked_policy(
+            name,
+            try_timeout=options.try_timeout,
+            timeout=options.timeout,
+            retry=options.retry,
+            rate=options.rate,
+            hedge=options.hedge,
             capacity=capacity,
             buffer=_buffer(options.buffer, capacity, name),
             ordered=ordered,
             keyed=options.key is not None,
-            try_timeout=_limit(options.try_timeout, f"{name}: try_timeout"),
-            timeout=_limit(options.timeout, f"{name}: timeout"),
-            retry=_instance(options.retry, Retry, f"{name}: retry"),
-            rate=_instance(options.rate, Rate, f"{name}: rate"),
-            hedge=_limit(options.hedge, f"{name}: hedge"),
-            batch=_instance(options.batch, Batch, f"{name}: batch"),
+            batch=checked_instance(options.batch, Batch, f"{name}: batch"),
         ),
         on_error=_on_error(options.on_error, name),
         key=_key(options.key, name),
@@ -134,16 +135,6 @@ def _buffer(given: Any, capacity: int, name: str) -> int:
     return whole(given, f"{name}: buffer", least=0)
 
 
-def _limit(given: Any, what: str) -> float | None:
-    return None if given is None else seconds(given, what, above_zero=True)
-
-
-def _instance(given: Any, kind: type, what: str) -> Any:
-    if given is not None and not isinstance(given, kind):
-        raise ConfigurationError(f"{what} is a {kind.__name__}(...), not {reprlib.repr(given)}")
-    return given
-
-
 def _on_error(given: Any, name: str) -> Any:
     if given in (FAIL, COLUMN):
         return given
@@ -183,15 +174,6 @@ def _digest(resources: Any, name: str) -> str:
 def _check_together(spec: WaitSpec) -> None:
     """Refuse options that exclude each other, and options that lack one that they need."""
     name, policy = spec.name, spec.policy
-    if policy.retry is not None and policy.timeout is None:
-        raise ConfigurationError(
-            f"{name}: retry= needs timeout=, which bounds all tries of a row together"
-        )
-    for what, limit in (("timeout", policy.timeout), ("try_timeout", policy.try_timeout)):
-        for shorter in ("try_timeout", "hedge"):
-            value = getattr(policy, shorter)
-            if shorter != what and value is not None and limit is not None and value > limit:
-                raise ConfigurationError(f"{name}: {shorter} is longer than {what}")
     if policy.keyed and policy.batch is not None:
         raise ConfigurationError(
             f"{name}: key= orders the calls of one row each, batch= makes calls for rows of any "

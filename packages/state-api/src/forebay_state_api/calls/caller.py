@@ -7,6 +7,7 @@ can answer for the record: in any race it has one owner.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -55,10 +56,13 @@ class CallPolicy:
 class ReplaceableClient(Protocol):
     """The client that functions get, which may have to be replaced."""
 
-    current: Any
-    """The client that the function gets; ``None`` without resources."""
-    opening: bool
-    """Whether a replacement of ``current`` is being opened; no call begins until it is open."""
+    @property
+    def current(self) -> Any:
+        """The client that the function gets; ``None`` without resources."""
+
+    @property
+    def opening(self) -> bool:
+        """Whether a replacement of ``current`` is being opened; no call begins until it is open."""
 
     async def opened(self) -> None:
         """Wait until a replacement is open."""
@@ -94,8 +98,13 @@ class Caller:
         clock: Callable[[], float],
         describe: Callable[[int], str],
         ready: Callable[[], Awaitable[None]] | None = None,
+        places: asyncio.Semaphore | None = None,
     ) -> None:
-        """Prepare the caller; the parameters are documented at `CallEngine`."""
+        """Prepare the caller; the parameters are documented at `CallEngine`.
+
+        ``places`` bounds the calls in flight, where their number is not that of the workers. A try
+        takes one before its turn of the rate, and a hedge starts only if one is free at once.
+        """
         self.fn = fn
         self.client = client
         self.policy = policy
@@ -108,6 +117,7 @@ class Caller:
         self._sweeper = sweeper
         self.describe = describe
         self._ready = ready
+        self._places = places
         self._limiter = None if policy.rate is None else RateLimiter(policy.rate, clock)
         self._retries = RetryPolicy(policy.retry)
         self._checks_answers = policy.retry is not None and policy.retry.on_result is not None
@@ -145,6 +155,12 @@ class Caller:
         Returns the answer, the error, and the time at which all tries must have ended. The timeout
         runs from the beginning of the first try; the wait for its turn does not count.
         """
+        if self._places is None:
+            return await self._attempt(slot, argument, end)
+        async with self._places:
+            return await self._attempt(slot, argument, end)
+
+    async def _attempt(self, slot: WorkerSlot, argument: Any, end: float) -> tuple[Any, Any, float]:
         if self._limiter is not None or self._ready is not None or self.client.opening:
             await self._turn()
         started = self.now()
@@ -274,8 +290,7 @@ class Caller:
     ) -> Any:
         """Return the result of ``on_error``; without it, raise the error that fails the batch."""
         if not in_time and not isinstance(error, TimeoutError):
-            limit = self.policy.timeout
-            error.add_note(f"the timeout of {limit:g} s leaves no time for another try")
+            error.add_note(self.no_time_left())
         if self.policy.on_error is None:
             raise self.failure(index, error, tries) from error
         self.counts.failed += 1
@@ -285,6 +300,10 @@ class Caller:
             raise FunctionError(
                 f"on_error raised {type(raised).__name__}: {raised} for {self.describe(index)}"
             ) from raised
+
+    def no_time_left(self) -> str:
+        """Return the note about an error after which the timeout allows no other try."""
+        return f"the timeout of {self.policy.timeout:g} s leaves no time for another try"
 
     def failure(self, index: int, error: BaseException, tries: int) -> FunctionError:
         """Return the error that fails the micro-batch."""
@@ -303,11 +322,13 @@ class Caller:
         The second call is not made while the client is being replaced, or if the rate has no turn
         for it at once: if it waited for a turn, it would take another row's.
         """
-        fixed = slot.call()
+        fixed = slot.fixed_call()
 
         def start() -> asyncio.Task[Any] | None:
-            limiter = self._limiter
-            if self.client.opening or not (limiter is None or limiter.acquire_at_once()):
+            limiter, places = self._limiter, self._places
+            if self.client.opening or (places is not None and places.locked()):
+                return None
+            if not (limiter is None or limiter.acquire_at_once()):
                 return None
             self.counts.hedges += 1
             task = asyncio.get_running_loop().create_task(second())
@@ -316,9 +337,11 @@ class Caller:
             return task
 
         async def second() -> Any:
-            CURRENT.set(fixed)
+            if fixed is not None:
+                CURRENT.set(fixed)
             try:
-                return await self.fn(argument, self.client.current)
+                async with self._places or contextlib.nullcontext():
+                    return await self.fn(argument, self.client.current)
             except (SystemExit, KeyboardInterrupt) as error:
                 raise RuntimeError(f"the second call raised {type(error).__name__}") from error
 

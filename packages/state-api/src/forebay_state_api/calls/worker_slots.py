@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from forebay_state_api.calls.current_call import Call
@@ -51,6 +51,15 @@ class WorkerSlot:
         self.hedge_won = False
         """Set when the call is cancelled because the second call has answered."""
 
+    def fixed_call(self) -> Call | None:
+        """Return the current call for code of a hedge; ``None``: that finds it itself."""
+        return self.call()
+
+    def begin_hedge(self) -> None:
+        """Start the second call, if it may start now."""
+        if self.start_hedge is not None:
+            self.hedge = self.start_hedge()
+
     def call(self) -> Call:
         """Return the current call and attempt."""
         indexes = (self.indexes,) if isinstance(self.indexes, int) else self.indexes
@@ -66,7 +75,7 @@ class Sweeper:
     decides about it.
     """
 
-    def __init__(self, slots: Sequence[WorkerSlot], clock: Callable[[], float]) -> None:
+    def __init__(self, slots: Collection[WorkerSlot], clock: Callable[[], float]) -> None:
         self._slots = slots
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
@@ -95,9 +104,9 @@ class Sweeper:
                 slot.deadline = slot.hedge_at = NEVER
                 slot.expired = True
                 slot.task.cancel()
-            elif slot.hedge_at <= now and slot.start_hedge is not None:
+            elif slot.hedge_at <= now:
                 slot.hedge_at = NEVER
-                slot.hedge = slot.start_hedge()
+                slot.begin_hedge()
             earliest = min(earliest, slot.deadline, slot.hedge_at)
         self.wake = NEVER
         if earliest < NEVER:

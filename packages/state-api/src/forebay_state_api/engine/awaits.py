@@ -45,6 +45,7 @@ class Steps(Protocol):
     busy: dict[Any, Record]
     waking_inbox: WakingInbox
     counters: EngineMetrics
+    calling: int
 
     @property
     def context(self) -> RuntimeContext:
@@ -91,6 +92,13 @@ def records_on(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 def serve_loop(post: Callable[[Callable[[], object]], None]) -> None:
     """Let records on this thread's loop go on by ``post``, while their engine does nothing."""
     _LOOPS.post = post
+
+
+class Scope(Protocol):
+    """Where code runs that a record's code has started: a child, or a second try of a call."""
+
+    record: Record
+    namespace: Any
 
 
 class WakingInbox(queue.SimpleQueue[Callable[[], object]]):
@@ -202,8 +210,7 @@ class Awaits:
     def add(self, future: asyncio.Future[Any], steps: Callable[[Any], object]) -> None:
         """Let a record wait for a foreign future, and call its ``steps`` when that is done."""
         check_loop(future, self.loop)
-        self.scheduler.hold()
-        self.in_flight += 1
+        self.begin_wait(self.scheduler.hold())
         self.scheduler.counters.calls_awaited += 1
         future._asyncio_future_blocking = False
         future.add_done_callback(steps)
@@ -247,6 +254,20 @@ class Awaits:
                 self._begin(entered)
             enter_scheduler(scope)
             context._key, context._group = before
+
+    def begin_wait(self, record: Record) -> None:
+        """Note that ``record`` waits for one foreign thing more."""
+        self.in_flight += 1
+        record.foreign += 1
+        if record.foreign == 1:
+            self.scheduler.calling += 1
+
+    def end_wait(self, record: Record) -> None:
+        """Note that such a wait has ended."""
+        self.in_flight -= 1
+        record.foreign -= 1
+        if not record.foreign:
+            self.scheduler.calling -= 1
 
     def woke(self) -> None:
         """Let the engine run a record that can go on; called on the loop."""
@@ -302,11 +323,11 @@ class ForeignWait:
         record, namespace = scheduler.hold(), scheduler.context._namespace
 
         def wake(_: object = None) -> None:
-            awaits.in_flight -= 1
+            awaits.end_wait(record)
             scheduler.arrive(record, namespace, callback, None)
             awaits.woke()
 
-        awaits.in_flight += 1
+        awaits.begin_wait(record)
         if self._awaited is None:
             awaits.loop.call_soon(wake)
         else:
@@ -342,7 +363,7 @@ def _new_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **named: Any) -> 
     record, namespace = scheduler.hold(), scheduler.context._namespace
     child = Child(coroutine, record, namespace)
     task: asyncio.Task[Any] = asyncio.Task(child, loop=loop, **named)
-    scheduler.awaits.in_flight += 1
+    scheduler.awaits.begin_wait(record)
     if record.children is None:
         record.children = set()
     record.children.add(task)
@@ -354,7 +375,7 @@ def _child_ended(record: Record, namespace: Any, task: asyncio.Task[Any]) -> Non
     scheduler: Any = record.scheduler
     assert record.children is not None
     record.children.discard(task)
-    scheduler.awaits.in_flight -= 1
+    scheduler.awaits.end_wait(record)
     scheduler.arrive(record, namespace, partial(_keep_ended, record), task)
     scheduler.awaits.woke()
 

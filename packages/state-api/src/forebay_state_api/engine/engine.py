@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 
+from forebay_state_api.calls.caller import NoClient
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.migration import says_more
 from forebay_state_api.engine.awaits import loop_of_thread
@@ -23,10 +24,11 @@ from forebay_state_api.engine.guarded_table import guarded
 from forebay_state_api.engine.hints import hint
 from forebay_state_api.engine.host import StateHost
 from forebay_state_api.engine.isolating_scheduler import IsolatingScheduler
-from forebay_state_api.engine.measures import Measures
+from forebay_state_api.engine.measures import Measures, figures_of
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
+from forebay_state_api.engine.record_calls import RecordCall, RecordCalls, declared_policy
 from forebay_state_api.engine.record_keys import RecordKeys
 from forebay_state_api.engine.record_methods import (
     Adapter,
@@ -40,7 +42,14 @@ from forebay_state_api.engine.record_methods import (
     visit_method,
 )
 from forebay_state_api.engine.scheduler import Scheduler
-from forebay_state_api.engine.task_thread import GuardedContext, others_live, unwatch, watch
+from forebay_state_api.engine.task_clients import CallClients, TaskClients
+from forebay_state_api.engine.task_thread import (
+    GuardedContext,
+    on_another_thread,
+    others_live,
+    unwatch,
+    watch,
+)
 from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.engine.timers.journaled import JournaledEngineTimers
 from forebay_state_api.engine.timers.service import EngineTimers, NoTimers
@@ -180,15 +189,21 @@ class Engine:
         self.scheduler.start = self._start
         self.scheduler.bind_namespace = self._bind_namespace
         self.scheduler.describe = self.where
+        self._calls: RecordCalls | None = None
+        self._serve(context, query)
+
+    def _serve(self, context: RuntimeContext, query: str) -> None:
+        """Let the user's code reach this engine by its context."""
         context._declare = self._declare
         context._set_namespace = self._set_namespace
         keys = RecordKeys(query, self.scheduler, self._name_of_side)
         context._idempotency_key = keys.of_current_record
+        context._call = self._call
         context._broadcast = self._broadcast
         context.collect = self.rows_out.append
         # Not a `Timers`: every use but those of clocks raises an explanatory error.
         context.timers = NoTimers(  # type: ignore[assignment]
-            function_name(function), self._times, self.counters
+            function_name(self.function), self._times, self.counters
         )
 
     def _make_scheduler(self, error_rows: ErrorRows | None) -> tuple[Scheduler, Journal | None]:
@@ -197,6 +212,7 @@ class Engine:
             "in_flight_limit": self.settings.in_flight_limit,
             "batch_size": self.settings.batch_size,
             "drain_timeout_s": self.settings.drain_timeout_s,
+            "calls_in_flight": self.settings.calls_in_flight,
             "measures": self.measures,
         }
         if error_rows is None:
@@ -384,6 +400,8 @@ class Engine:
             _log.warning("after another failure: %s", error)
         finally:
             unwatch(self.guard)
+            if self._calls is not None:
+                self._calls.close()
             self.scheduler.close()
 
     def _go_on(self) -> None:
@@ -438,6 +456,27 @@ class Engine:
         """Return the backend's tables of the declared states and of the timers."""
         tables = [(state.spec, state.table) for state in self.states.values()]
         return tables if self.timers is None else [*tables, *self.timers.tables]
+
+    # -- calls of the world -------------------------------------------------------------------
+
+    async def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Make a call of the running record."""
+        if not self.scheduler.is_task_thread():
+            raise on_another_thread()
+        self.scheduler.current_record()
+        if self._calls is None:
+            clients = self.context.clients
+            self._calls = RecordCalls(
+                self.scheduler,
+                declared_policy(self.function),
+                in_flight=self.settings.calls_in_flight,
+                client=CallClients(clients) if isinstance(clients, TaskClients) else NoClient(),
+            )
+        return await self._calls.call(RecordCall(fn, args, kwargs))
+
+    def call_figures(self) -> dict[str, float]:
+        """Return what was measured of ``ctx.call``; empty if no call was made."""
+        return {} if self._calls is None else figures_of(self._calls.counted())
 
     # -- the broadcast input ------------------------------------------------------------------
 

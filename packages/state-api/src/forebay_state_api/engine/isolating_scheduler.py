@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from forebay_state_api.engine.awaits import Child, raise_unread
+from forebay_state_api.engine.awaits import Scope, raise_unread
 from forebay_state_api.engine.failed_record import (
     SHOWN_FAILURES,
     ErrorRows,
@@ -59,7 +59,7 @@ class IsolatingScheduler(Scheduler):
         self.journal.last = None
         super()._resume(record)
 
-    def step_of_child(self, child: Child, run: Callable[..., Any], *arguments: Any) -> Any:
+    def step_of_child(self, child: Scope, run: Callable[..., Any], *arguments: Any) -> Any:
         self.journal.last = None
         try:
             return super().step_of_child(child, run, *arguments)

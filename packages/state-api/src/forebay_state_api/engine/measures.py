@@ -11,6 +11,7 @@ from forebay_state_api.metrics.phases import PhaseClock
 from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 
 if TYPE_CHECKING:
+    from forebay_state_api.calls.counts import Counts
     from forebay_state_api.contract.files import CommittedState
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.engine.metrics import EngineMetrics
@@ -35,6 +36,10 @@ _ENGINE: Final = {
     "sync_waits": "sync_waits",
 }
 """Key of a metric → the field of `EngineMetrics` that counts it."""
+
+
+_CALLS: Final = ("tries", "retries", "timeouts", "laters", "failed", "hedges", "hedges_won")
+"""The counts of ``ctx.call`` that are metrics."""
 
 
 class Measures:
@@ -99,6 +104,18 @@ def phase_figures(clock: PhaseClock) -> dict[str, float]:
 def engine_figures(metrics: EngineMetrics) -> dict[str, float]:
     """Return the engine's counts by the keys of metrics."""
     return {key: getattr(metrics, field) for key, field in _ENGINE.items()}
+
+
+def figures_of(calls: Counts) -> dict[str, float]:
+    """Return the counts of ``ctx.call`` by the keys of metrics."""
+    found: dict[str, float] = {
+        **{f"call_{name}": getattr(calls, name) for name in _CALLS},
+        "calls_in_flight_max": calls.in_flight_max,
+    }
+    for bound in READ_BOUNDS[:-1]:
+        found[f"call_seconds_{bound}"] = calls.latency.at_most(float(bound))
+    found["call_seconds_inf"] = calls.latency.counts.total()
+    return found
 
 
 def commit_figures(committed: CommittedState) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Record:
         "children",
         "completed",
         "driver",
+        "foreign",
         "group",
         "idempotency_key",
         "issued",
@@ -93,6 +94,8 @@ class Record:
         """The steps that depend on the last of them have run up to this position."""
         self.pushed = 0
         """The number of turns pushed so far; it breaks ties in the order of attachment."""
+        self.foreign = 0
+        """The foreign things that it waits for, and its children."""
         self.children: set[Any] | None = None
         """Tasks that its code has made and that have not ended."""
         self.unread: list[Any] | None = None

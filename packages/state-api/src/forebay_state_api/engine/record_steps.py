@@ -102,7 +102,7 @@ class RecordSteps:
     def __call__(self, _: object) -> None:
         """Continue, as the callback of a foreign future: nothing but that ends its wait."""
         awaits = self._awaits
-        awaits.in_flight -= 1
+        awaits.end_wait(self._record)
         awaits.scheduler.arrive(self._record, self._namespace, self._go_on, None)
         awaits.woke()
 

@@ -25,8 +25,8 @@ import attrs
 
 from forebay_state_api.engine.awaits import (
     Awaits,
-    Child,
     ForeignWait,
+    Scope,
     WakingInbox,
     foreign_wait,
     raise_unread,
@@ -48,6 +48,7 @@ from forebay_state_api.job.futures import (
     Promise,
     ReadPromise,
     StateFuture,
+    enter_scheduler,
 )
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.threads import ReadThreads
@@ -123,6 +124,7 @@ class Scheduler:
     __slots__ = (
         "_admitted",
         "_batch_size",
+        "_calls_limit",
         "_drain_timeout_s",
         "_executor",
         "_inbox",
@@ -135,6 +137,7 @@ class Scheduler:
         "bind_namespace",
         "blocked",
         "busy",
+        "calling",
         "context",
         "counters",
         "current",
@@ -144,6 +147,7 @@ class Scheduler:
         "fails_batch",
         "mark",
         "measures",
+        "put_off",
         "ready",
         "row",
         "rows_out",
@@ -165,6 +169,7 @@ class Scheduler:
         in_flight_limit: int,
         batch_size: int,
         drain_timeout_s: float,
+        calls_in_flight: int | None = None,
         measures: Measures | None = None,
     ) -> None:
         self.context = context
@@ -173,6 +178,10 @@ class Scheduler:
         """Records with a step that can run."""
         self.busy: dict[Any, Record] = {}
         self.blocked = 0
+        self.calling = 0
+        """Records that wait for something foreign, or have children."""
+        self.put_off: deque[Record] = deque()
+        """Records that have ended, and keep their keys until fewer records are calling."""
         self.current: Record | None = None
         self.tail: Answered[Any] = FRESH
         """The last request of the running record, while it needs no explicit order: once it is
@@ -199,6 +208,7 @@ class Scheduler:
         """Set by the engine: function, operator, key, batch and partition, for errors."""
         self.counters = EngineMetrics()
         self._limit = in_flight_limit
+        self._calls_limit = calls_in_flight
         self._batch_size = batch_size
         self._drain_timeout_s = drain_timeout_s
         self._queued: dict[tuple[int, Any], tuple[ReadMany, Any, list[_Request]]] = {}
@@ -306,17 +316,36 @@ class Scheduler:
         if record.rows:
             self.rows_out[self.mark : self.mark] = record.rows
         del self.busy[record.key]
-        waiting = record.waiting
+        if record.waiting:
+            self._start_next(record)
+
+    def _start_next(self, ended: Record) -> None:
+        """Start the records that waited for one that has ended, as far as they need not wait."""
+        waiting = ended.waiting
         while waiting:
+            if self._calls_limit is not None and self._at_limit():
+                self.busy[ended.key] = ended
+                self.put_off.append(ended)
+                return
             entry = waiting.popleft()
             self.blocked -= 1
             self._restarting = True
             self.start(entry)
             self._restarting = False
-            holder = self.busy.get(record.key)
+            holder = self.busy.get(ended.key)
             if holder is not None:
                 holder.waiting = waiting
                 return
+
+    def _start_put_off(self) -> bool:
+        """Start records that were put off, if they may start now; return whether any has."""
+        moved = False
+        while self.put_off and not self._at_limit():
+            ended = self.put_off.popleft()
+            del self.busy[ended.key]
+            self._start_next(ended)
+            moved = True
+        return moved
 
     def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
         """Queue the record if its key is held; make room if too many are in flight."""
@@ -336,12 +365,23 @@ class Scheduler:
         self._admitted += 1
         if len(self.busy) + self.blocked >= self._limit:
             self._run_others(self._make_room)
+        if self._calls_limit is not None and self._at_limit():
+            self._run_others(self._await_calls)
         elif self._admitted % POLL_EVERY == 0:
             self._run_others(self._turn)
         return holder is not None
 
     def _make_room(self) -> None:
         self.run_until(lambda: len(self.busy) + self.blocked < self._limit)
+
+    def _await_calls(self) -> None:
+        """Wait until another record may call: one that has begun always goes on."""
+        self.run_until(lambda: not self._at_limit())
+
+    def _at_limit(self) -> bool:
+        """Return whether as many records call as may; those that can go on may call again."""
+        limit = self._calls_limit
+        return limit is not None and self.calling + len(self.ready) >= limit
 
     def _run_others(self, run: Callable[[], object]) -> None:
         """Call ``run`` in the default namespace, where a timer's record is about to begin."""
@@ -702,6 +742,9 @@ class Scheduler:
                 if record.stack or record.turns:
                     self._resume(record)
                 moved = True
+            if self.put_off and self._start_put_off():
+                moved = True
+                continue
             try:
                 arrival = self._inbox.get_nowait()
             except queue.Empty:
@@ -806,7 +849,15 @@ class Scheduler:
             self.current, self.tail = None, FRESH
         return moved
 
-    def step_of_child(self, child: Child, run: Callable[..., Any], *arguments: Any) -> Any:
+    def run_in_scope(self, scope: Scope, run: Callable[[], object]) -> None:
+        """Run what a timer of the loop does for a record."""
+        before = enter_scheduler(self)
+        try:
+            self.step_of_child(scope, run)
+        finally:
+            enter_scheduler(before)
+
+    def step_of_child(self, child: Scope, run: Callable[..., Any], *arguments: Any) -> Any:
         """Run a step of a record's child, between the steps of records."""
         context, record = self.context, child.record
         key, group, current = context._key, context._group, self.current

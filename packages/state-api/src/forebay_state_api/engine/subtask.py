@@ -508,6 +508,7 @@ class Subtask:
         return {
             **self.measures.phases(),
             **engine_figures(self.metrics),
+            **self.engine.call_figures(),
             **self.measures.storage(),
             **self.measures.reads(),
             **({"commits": 1} if committed is None else commit_figures(committed)),

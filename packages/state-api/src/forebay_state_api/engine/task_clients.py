@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from forebay_state_api.calls.operator_clients import KeptClient, OperatorClients, clients_of
+from forebay_state_api.calls.operator_clients import (
+    KeptClient,
+    OperatorClients,
+    clients_of,
+    is_closed,
+)
 from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.loop_thread import on_loop_thread
 from forebay_state_api.engine.record_methods import awaits_anything, function_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.clients import Clients
+from forebay_state_api.job.futures import enter_scheduler
 
 T = TypeVar("T")
 
@@ -74,6 +81,58 @@ class TaskClients:
         while not task.done():
             self._loop.run_forever()
         return task.result()
+
+
+class ClientSet:
+    """The clients that one try of a call may use."""
+
+    def __init__(self, clients: list[tuple[KeptClient, Any]]) -> None:
+        self.clients = clients
+
+    @property
+    def closed(self) -> bool:
+        """Whether one of them reports that it is closed."""
+        return any(is_closed(client) for _, client in self.clients)
+
+    def broken(self) -> list[tuple[KeptClient, Any]]:
+        """Return those that are closed; if none is, each may be what a call found broken."""
+        closed = [(kept, client) for kept, client in self.clients if is_closed(client)]
+        return closed or self.clients
+
+
+class CallClients:
+    """All clients of a subtask, as calls see them: one that can be replaced."""
+
+    def __init__(self, clients: TaskClients) -> None:
+        self._loop = clients._loop
+        self._kept = [kept for _, kept in clients._acquired.values()]
+
+    @property
+    def current(self) -> ClientSet:
+        """The clients that a try gets which begins now."""
+        return ClientSet([(kept, kept.current) for kept in self._kept])
+
+    @property
+    def opening(self) -> bool:
+        """Whether a client is being replaced."""
+        return any(kept.opening for kept in self._kept)
+
+    async def opened(self) -> None:
+        """Wait until the replacements are open."""
+        for kept in self._kept:
+            await kept.opened()
+
+    async def replace(self, broken: ClientSet) -> None:
+        """Replace what is broken, in a task that is no record's: clients outlive records."""
+        scope = enter_scheduler(None)
+        task = self._loop.create_task(_replace(broken))
+        enter_scheduler(scope)
+        await asyncio.shield(task)
+
+
+async def _replace(broken: ClientSet) -> None:
+    for kept, client in broken.broken():
+        await kept.replace(client)
 
 
 def open_clients(function: Any, uid: str) -> TaskClients | None:

@@ -6,8 +6,8 @@ that belongs to a record, so the context is valid in every callback and after ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.clients import NoClients
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from forebay_state_api.job.timers import Timers
 
+P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -59,6 +60,7 @@ class RuntimeContext:
         "_attempt_number",
         "_batch_id",
         "_broadcast",
+        "_call",
         "_declare",
         "_group",
         "_idempotency_key",
@@ -104,6 +106,7 @@ class RuntimeContext:
         self._broadcast: BroadcastAccess | None = None
         self._declare: Callable[[StateDescriptor], Any]
         self._idempotency_key: Callable[[], str]
+        self._call: Callable[..., Coroutine[Any, Any, Any]]
         self._set_namespace: Callable[[Any], None]
 
     @property
@@ -130,6 +133,22 @@ class RuntimeContext:
         plain kinds.
         """
         return self._idempotency_key()
+
+    def call(
+        self, fn: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        """Call the world: make the tries of ``fn`` that the function's `Calls` allow.
+
+        Await it, or give it to asyncio, as ``gather(ctx.call(f), ctx.call(g))``.
+
+        :param fn: an asynchronous function, of anything but state: it may be called several times.
+            It takes clients from ``ctx.clients`` itself, so that each try has open ones.
+
+        Returns the answer, or raises the error of the last try, or ``TimeoutError``. A try waits
+        until fewer than ``calls_in_flight`` calls of the subtask are made, and for its turn of the
+        rate; such waits do not count in its time limits.
+        """
+        return self._call(fn, args, kwargs)
 
     def set_current_namespace(self, namespace: Any) -> None:
         """Set the namespace of all later accesses of this record.

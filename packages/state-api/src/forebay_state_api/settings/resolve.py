@@ -132,6 +132,9 @@ class EngineSettings:
     drain_timeout_s: float = option(
         DURATION, "60s", "Longest wait for records in flight at a batch's end."
     )
+    calls_in_flight: int | None = option(
+        int, None, "Calls of a subtask that may be made at once.", minimum=1
+    )
 
 
 RETRY_BUDGET: Final = Setting(

@@ -149,6 +149,7 @@ class FunctionHarness:
         event_time: str | Callable[[Any], datetime] | None = None,
         allowed_lateness: timedelta | float | Sequence[timedelta | float] | None = None,
         in_flight_limit: int | None = None,
+        calls_in_flight: int | None = None,
         batch_size: int | None = None,
         page_size: int | None = None,
         read_ahead: bool | None = None,
@@ -176,6 +177,7 @@ class FunctionHarness:
             backend_options or {},
             {
                 "in-flight-limit": in_flight_limit,
+                "calls-in-flight": calls_in_flight,
                 "batch-size": batch_size,
                 "page-size": page_size,
                 "read-ahead": read_ahead,

@@ -1,0 +1,151 @@
+"""``ctx.call``: the calls that records make by their function's `Calls`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_state_api.calls.caller import Caller, CallPolicy, ReplaceableClient
+from forebay_state_api.calls.counts import Counts
+from forebay_state_api.calls.declared import Calls
+from forebay_state_api.calls.worker_slots import Sweeper, WorkerSlot
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.record import Record
+    from forebay_state_api.engine.scheduler import Scheduler
+
+WITHOUT_LIMITS: Final = CallPolicy()
+
+
+@attrs.frozen
+class RecordCall:
+    """A function of the user's, and its arguments."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    async def make(self) -> Any:
+        """Make one try; raise `TypeError` for a function that cannot be awaited."""
+        answer = self.fn(*self.args, **self.kwargs)
+        if not inspect.isawaitable(answer):
+            raise TypeError(
+                f"ctx.call({self.fn!r:.200}, ...) takes a function whose result can be awaited; "
+                f"it returned {type(answer).__name__}. Make it async, or call it with "
+                "ctx.call(asyncio.to_thread, function, ...)"
+            )
+        return await answer
+
+
+@attrs.define(eq=False)
+class RecordScope:
+    """Where code of a record runs: its record and namespace."""
+
+    record: Record
+    namespace: Any
+
+
+class RecordSlot(WorkerSlot):
+    """The state of one ``ctx.call``."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, task: asyncio.Task[Any], scope: RecordScope) -> None:
+        super().__init__(task, str)
+        self._scope = scope
+
+    def fixed_call(self) -> None:
+        """Return nothing: code of a record has ``ctx.idempotency_key``."""
+
+    def begin_hedge(self) -> None:
+        """Start the second try, as a task of the record."""
+        scheduler: Any = self._scope.record.scheduler
+        scheduler.run_in_scope(self._scope, super().begin_hedge)
+
+
+class _RecordCaller(Caller):
+    """Makes the tries of calls whose last error goes to the record's own code."""
+
+    def given_up(
+        self,
+        index: int,  # noqa: ARG002 - a record makes calls, and they have no numbers
+        row: Any,  # noqa: ARG002 - as above
+        error: BaseException,
+        tries: int,
+        *,
+        in_time: bool,
+    ) -> Any:
+        """Raise the last error, which says how many tries there were."""
+        self.counts.failed += 1
+        if not in_time and not isinstance(error, TimeoutError):
+            error.add_note(self.no_time_left())
+        if tries > 1:
+            error.add_note(f"raised by try {tries} of a ctx.call")
+        raise error
+
+
+class RecordCalls:
+    """Makes the calls of one subtask's records."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        policy: CallPolicy,
+        *,
+        in_flight: int | None,
+        client: ReplaceableClient,
+    ) -> None:
+        """``in_flight`` bounds the tries at one time; ``client`` stands for all clients."""
+        assert scheduler.awaits is not None
+        self.counts = Counts()
+        self._scheduler = scheduler
+        self._slots: set[WorkerSlot] = set()
+        clock = scheduler.awaits.loop.time
+        self._sweeper = Sweeper(self._slots, clock)
+        self._caller = _RecordCaller(
+            _made,
+            policy,
+            client=client,
+            counts=self.counts,
+            sweeper=self._sweeper,
+            clock=clock,
+            describe=str,
+            places=None if in_flight is None else asyncio.Semaphore(in_flight),
+        )
+
+    async def call(self, call: RecordCall) -> Any:
+        """Return the answer of a call, or raise the error of its last try."""
+        task: Any = asyncio.current_task()
+        scheduler = self._scheduler
+        scope = RecordScope(scheduler.current_record(), scheduler.context._namespace)
+        slot = RecordSlot(task, scope)
+        self._slots.add(slot)
+        try:
+            return await self._caller.one(slot, 0, call)
+        finally:
+            self._slots.discard(slot)
+            if slot.hedge is not None:
+                slot.hedge.cancel()
+
+    def close(self) -> None:
+        """Stop the timer of deadlines, after the last record."""
+        self._sweeper.stop()
+
+    def counted(self) -> Counts:
+        """Return the counts so far."""
+        self._caller.count_latencies()
+        return self.counts
+
+
+async def _made(call: RecordCall, _: Any) -> Any:
+    return await call.make()
+
+
+def declared_policy(function: Any) -> CallPolicy:
+    """Return the policy of a function's `Calls`, or none of its limits."""
+    declared = getattr(function, "calls", None)
+    return declared.policy if isinstance(declared, Calls) else WITHOUT_LIMITS
