@@ -39,9 +39,10 @@ def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(tm
     assert "Checked: the 1,566 rows of the result" in first
     assert "Restored" not in first
 
-    second = demo(directory, "--months", "3", "--parallelism", "3", "--kill")
+    second = demo(directory, "--months", "3", "--parallelism", "3", "--kill", "--console")
     assert "Restored version 2: 3,411 aircraft" in second
     assert "the state of 2 subtask(s) is opened by 3" in second
+    assert "Watch it in the browser: http://127.0.0.1:" in second
     assert "Mar 2013: 28,834 flights" in second
     assert len(re.findall("Killed with SIGKILL", second)) >= 1
     assert "the 4,388 rows of the result" in second

@@ -28,6 +28,7 @@ def test_short(number, text):
     ("number", "text"),
     [
         (None, "\u2013"),
+        (0, "0"),
         (0.0123, "12 ms"),
         (1.5, "1.5 s"),
         (75, "1 min 15 s"),

@@ -13,7 +13,9 @@ from forebay_console.charts.svg import element, plot
 _WIDTH = 1_000.0
 _HEIGHT = 100.0
 _GAP = 0.18
-"""Share of a bar's place that stays empty."""
+"""Share of a bar's place that stays empty, at least."""
+_WIDEST = 36.0
+"""The widest bar: a few bars do not fill the plot."""
 
 
 @attrs.frozen
@@ -39,9 +41,10 @@ def stacked(
     """
     scale = Scale.over(max((sum(column.values()) for column in columns), default=0))
     step = _WIDTH / max(1, len(columns))
+    width = min(step * (1 - _GAP), _WIDEST)
     parts = []
     for at, column in enumerate(columns):
-        pieces = _pieces(column, kinds, scale, at * step + step * _GAP / 2, step * (1 - _GAP))
+        pieces = _pieces(column, kinds, scale, at * step + (step - width) / 2, width)
         pieces.append(_target(at * step, step))
         parts.append(_linked(links[at], element("title", tips[at]), *pieces))
     return Bars(plot(_WIDTH, _HEIGHT, parts, "bars"), scale)

@@ -41,7 +41,7 @@ def seconds(number: float | None) -> str:
     if number is None:
         return ABSENT
     if number < 1:
-        return f"{number * 1_000:.0f} ms"
+        return f"{number * 1_000:.0f} ms" if number else "0"
     if number < _MINUTE_S:
         return f"{number:.3g} s"
     whole = round(number)

@@ -29,6 +29,9 @@ import click
     metavar="N",
     help="Stop after N months instead of at the end of the year.",
 )
+@click.option(
+    "--console", is_flag=True, help="Show the query in the browser, too; prints the address."
+)
 def demo(
     *,
     directory: Path | None,
@@ -36,6 +39,7 @@ def demo(
     parallelism: int | None,
     kill: bool,
     months: int | None,
+    console: bool,
 ) -> None:
     """Stream a year of real flights through a keyed function.
 
@@ -54,5 +58,12 @@ def demo(
             "demo on Linux"
         )
     run_demo(
-        DemoOptions(directory, fresh=fresh, parallelism=parallelism or 2, kill=kill, months=months)
+        DemoOptions(
+            directory,
+            fresh=fresh,
+            parallelism=parallelism or 2,
+            kill=kill,
+            months=months,
+            console=console,
+        )
     )

@@ -35,6 +35,7 @@ class DemoDirectory:
         self.carried = self.root / "carried"
         self.warehouse = self.root / "warehouse"
         self.log = self.root / "spark.log"
+        self.console_log = self.root / "console.log"
         self._take()
 
     def _take(self) -> None:
@@ -56,7 +57,8 @@ class DemoDirectory:
         for folder in (self.stream, self.checkpoint, self.state, self.carried, self.warehouse):
             if folder.exists():
                 shutil.rmtree(folder)
-        self.log.unlink(missing_ok=True)
+        for log in (self.log, self.console_log):
+            log.unlink(missing_ok=True)
 
     @property
     def months_done(self) -> int:

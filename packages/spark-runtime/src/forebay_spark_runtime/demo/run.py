@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +14,7 @@ import click
 from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime.demo.check import Carried, departures, expected
+from forebay_spark_runtime.demo.console import ConsoleProcess, require_console
 from forebay_spark_runtime.demo.directory import DemoDirectory, default_directory
 from forebay_spark_runtime.demo.flights import MONTHS, Flights, airlines, require_flights
 from forebay_spark_runtime.demo.kill import Kill, Killer
@@ -37,21 +40,39 @@ class DemoOptions:
     parallelism: int = attrs.field(kw_only=True)
     kill: bool = attrs.field(kw_only=True)
     months: int | None = attrs.field(kw_only=True)
+    console: bool = attrs.field(kw_only=True)
 
 
 def run_demo(options: DemoOptions) -> None:
     """Run the demo once. Raises a `ForebayError` if something does not work."""
     require_java()
     require_flights()
+    if options.console:
+        require_console()
     directory = DemoDirectory(options.directory or default_directory())
     if options.fresh:
         directory.clear()
     screen = Screen()
     try:
-        _DemoRun(directory, options, screen).go()
+        with _console(directory, options, screen):
+            _DemoRun(directory, options, screen).go()
     except KeyboardInterrupt:
         screen.say("Interrupted. Committed months are kept: forebay demo continues from there.")
         raise click.Abort from None
+
+
+@contextmanager
+def _console(directory: DemoDirectory, options: DemoOptions, screen: Screen) -> Iterator[None]:
+    """Show the console while the context lasts, and then until the viewer has seen enough."""
+    if not options.console:
+        yield
+        return
+    with ConsoleProcess(directory) as console:
+        screen.watch(console.url)
+        yield
+        if sys.stdin.isatty():
+            screen.still_there(console.url)
+            sys.stdin.readline()
 
 
 class _DemoRun:

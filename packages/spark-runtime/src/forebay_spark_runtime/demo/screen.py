@@ -25,6 +25,7 @@ _NEXT: Final = """
 Run it again: it restores, and goes on in {month}. Try also
   --parallelism 4   the same state in four subtasks
   --kill            kill -9 of the worker processes in the middle
+  --console         the same in the browser, live
   --fresh           from the beginning"""
 
 
@@ -60,6 +61,14 @@ class Screen:
         if end > MONTHS:
             self.say(f"(There is one year of flights, {YEAR}; it is repeated with later dates.)")
         self.say(f"Everything is kept in {directory.root}\n")
+
+    def watch(self, url: str) -> None:
+        """Print where the console is."""
+        self.say(f"Watch it in the browser: {url}\n", style="bold")
+
+    def still_there(self, url: str) -> None:
+        """Print how to end the console."""
+        self.say(f"\nThe console is still at {url} Press Enter to end it.")
 
     def restoring(self, state: StateSummary, months: int, parallelism: int) -> None:
         """Print the state that an earlier run left."""
