@@ -54,6 +54,8 @@ def test_a_version_shows_where_its_time_went(console):
     page = console.page(f"{HEAP}/versions/12")
     assert "micro-batch 11" in page
     assert row_of(page, "rows in")[1] == "80"
+    assert "Batch 11 took" in page
+    assert "The likely cause" in page
     subtasks = cells(page)[-3:]
     assert sorted(row[0] for row in subtasks) == ["0", "1", "2"]
     assert sum(int(row[4]) for row in subtasks) == 80
@@ -73,6 +75,12 @@ def test_the_map_has_a_cell_for_each_key_group(console, by):
     assert len(re.findall(r"<title>key group \d+:", page)) == 128
     assert re.findall(r"<span>(subtask \d)</span>", page) == ["subtask 0", "subtask 1", "subtask 2"]
     assert f'<a href="?by={by}" aria-current="true">' in page
+
+
+def test_neighbours_with_the_same_numbers_share_a_row(console):
+    page = console.page(f"{HEAP}/groups?by=files")
+    groups = [row[0] for row in cells(page)[1:]]
+    assert sorted(groups) == ["0 to 42", "43 to 85", "86 to 127"]
 
 
 def test_the_states_are_shown_with_their_types_and_without_content(console):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_console.charts import Cell, grid
 from forebay_console.pages import formats
+from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.observing import KeyGroups, key_groups_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
     from forebay_console.watching import OperatorView
-    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.versions.layout import Coordinates
     from forebay_state_api.versions.manifest import Manifest
 
 _CELLS: Final = 2_048
@@ -44,6 +46,16 @@ MEASURES: Final = (
     Measure("files", "Files", "Files that are read for a key group.", formats.count, max),
 )
 """The numbers that the map can show."""
+
+
+@attrs.frozen(kw_only=True)
+class Equal:
+    """Neighbouring key groups of one subtask that have the same numbers."""
+
+    groups: KeyGroupRange
+    subtask: int
+    numbers: Mapping[str, float | None]
+    """Measure → number of each of them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -125,16 +137,28 @@ def _hottest(
     numbers: Mapping[str, Sequence[float] | None],
     manifests: Sequence[Manifest],
 ) -> Sequence[Mapping[str, Any]]:
-    order = sorted(range(len(chosen)), key=chosen.__getitem__, reverse=True)[:_HOTTEST]
-    owners = [(made.range, made.subtask) for made in (m.made for m in manifests)]
     total = sum(chosen)
+    equal = [one for made in (m.made for m in manifests) for one in _equal(numbers, made)]
+    equal.sort(key=lambda one: chosen[one.groups.start], reverse=True)
     return [
         {
-            "group": group,
-            "subtask": next((owner for found, owner in owners if group in found), None),
-            "share": chosen[group] / total,
-            **{name: None if all_ is None else all_[group] for name, all_ in numbers.items()},
+            "groups": one.groups,
+            "subtask": one.subtask,
+            "share": chosen[one.groups.start] / total,
+            **one.numbers,
         }
-        for group in order
-        if chosen[group]
+        for one in equal[:_HOTTEST]
+        if chosen[one.groups.start]
     ]
+
+
+def _equal(numbers: Mapping[str, Sequence[float] | None], made: Coordinates) -> Iterator[Equal]:
+    """Yield a subtask's key groups, neighbours with the same numbers together."""
+
+    def of(group: int) -> dict[str, float | None]:
+        return {name: None if all_ is None else all_[group] for name, all_ in numbers.items()}
+
+    for same, found in groupby(made.range, of):
+        groups = [*found]
+        together = KeyGroupRange(groups[0], groups[-1])
+        yield Equal(groups=together, subtask=made.subtask, numbers=same)

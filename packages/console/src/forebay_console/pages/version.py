@@ -10,6 +10,9 @@ from forebay_console.pages import formats
 from forebay_console.pages.phase_families import FAMILIES, NAMES, by_family, family_of
 from forebay_console.watching.summaries import VersionSummary
 from forebay_state_api.metrics import KEYED, Phase
+from forebay_state_api.observing import Timeline
+from forebay_state_api.observing.evidence import Evidence
+from forebay_state_api.observing.explaining import Explanation, explain
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 _SUBTASKS: Final = 200
 """The most rows of the table; the slowest come first."""
+_COMPARED: Final = 100
+"""Versions that a version is compared with."""
 _MEANINGS: Final = {metric.key: metric.meaning for metric in KEYED}
 
 
@@ -32,6 +37,7 @@ def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
     return {
         "version": found,
         "summary": summary,
+        "explanation": _explanation(operator, found),
         "newer": versions[at - 1].version if at else None,
         "older": versions[at + 1].version if at + 1 < len(versions) else None,
         "stored": operator.is_stored(found),
@@ -48,6 +54,16 @@ def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
 
 
 _OTHERS: Final = {"files": "Files that the version is read from."}
+
+
+def _explanation(operator: OperatorView, found: VersionFigures) -> Explanation | None:
+    """Explain the version's time, compared with the newest versions; ``None`` without times."""
+    if found.slowest is None:
+        return None
+    compared = Timeline(versions=[found, *operator.timeline.versions[:_COMPARED]])
+    manifest = next(iter(operator.manifests_named([found.slowest.manifest])), None)
+    evidence = Evidence.of(found, compared, manifest)
+    return None if evidence is None else explain(evidence)
 
 
 def _phases(summary: VersionSummary) -> Sequence[Mapping[str, Any]]:

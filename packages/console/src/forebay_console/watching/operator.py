@@ -54,7 +54,11 @@ class OperatorView:
 
     def manifests(self, version: VersionFigures) -> Sequence[Manifest]:
         """Return the manifests of a version's subtasks; empty if they are not stored any more."""
-        return self.operator.manifests([subtask.manifest for subtask in version.subtasks])
+        return self.manifests_named([subtask.manifest for subtask in version.subtasks])
+
+    def manifests_named(self, names: Sequence[str]) -> Sequence[Manifest]:
+        """Return manifests by name; empty if they are not stored any more."""
+        return self.operator.manifests(names)
 
     def kept(self) -> Kept:
         """Return what keeps its files."""

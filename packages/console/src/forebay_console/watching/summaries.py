@@ -54,9 +54,6 @@ class VersionSummary:
     @classmethod
     def of(cls, version: VersionFigures) -> VersionSummary:
         """Add a version's figures up."""
-        times = {one.subtask: one.figures.total_ms for one in version.subtasks}
-        known = {subtask: ms for subtask, ms in times.items() if ms is not None}
-        slowest = max(known, key=known.__getitem__, default=None)
         counts = {name: version.count(name) for name in COUNTS}
         return cls(
             version=version.version,
@@ -66,8 +63,8 @@ class VersionSummary:
             committed=version.committed,
             counts={name: number for name, number in counts.items() if number is not None},
             phase_ms=version.phase_ms,
-            slowest_ms=None if slowest is None else known[slowest],
-            slowest=slowest,
+            slowest_ms=version.slowest_ms,
+            slowest=None if version.slowest is None else version.slowest.subtask,
         )
 
 
