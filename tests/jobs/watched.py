@@ -1,4 +1,4 @@
-"""A job beside the console: two operators that commit a micro-batch for each line of input.
+"""A job for the console to show: two operators that commit a micro-batch for each line of input.
 
 ``python watched.py STATE_DIR``; prints ``ready`` after the first micro-batches, and ``done`` after
 each one that was asked for. Ends with its input.

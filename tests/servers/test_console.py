@@ -1,4 +1,4 @@
-"""The console in Chromium, with a job running beside it.
+"""The console in Chromium, with a job that runs meanwhile.
 
 With ``FOREBAY_PICTURES`` the pictures of the documentation are written into that folder:
 ``FOREBAY_PICTURES=docs/how-to/pictures tox -e servers -- tests/servers/test_console.py``.

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 @hookimpl
 def forebay_commands() -> click.Command:
     """Return the command ``forebay console``."""
-    from forebay_console.command import console
+    from forebay_state_api.commands.lazy import LazyCommand
 
-    return console
+    return LazyCommand(
+        "console",
+        "forebay_console.command:console",
+        "Show the jobs of a state directory in the browser, from storage alone.",
+    )

@@ -62,7 +62,7 @@ COMMANDS: Final = PluginKind(
     "command",
     "name",
     versioned=False,
-    known={"demo": "forebay-spark-runtime"},
+    known={"console": "forebay-console", "demo": "forebay-spark-runtime"},
 )
 KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)
 
