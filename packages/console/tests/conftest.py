@@ -55,7 +55,10 @@ class Job:
         for _ in range(batches):
             users = [f"user-{self._drawn.randrange(200)}" for _ in range(60)] + ["user-7"] * 20
             found = [{"user": user, "page": f"/{self._drawn.randrange(5)}"} for user in users]
-            self._harness.process(found)
+            self.process(found)
+
+    def process(self, found: list[dict[str, str]]) -> None:
+        self._harness.process(found)
 
 
 @pytest.fixture(scope="session")

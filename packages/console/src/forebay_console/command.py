@@ -40,6 +40,7 @@ _LEAST_TOKEN: Final = 16
 @click.option("--gateway", metavar="IP:PORT", help="Gateway of remote compaction to show, too.")
 @click.option("--gateway-token-file", type=_FILE, help="File with the gateway's token.")
 @click.option("--gateway-tls-ca", type=_FILE, help="PEM file: CA of the gateway's certificate.")
+@click.option("--show-data", is_flag=True, help="Let viewers look keys and values up.")
 @click.option("--token-file", type=_FILE, help="File with a token that viewers must know.")
 @click.option("--tls-cert", type=_FILE, help="PEM file: the console's certificate.")
 @click.option("--tls-key", type=_FILE, help="PEM file: key of the console's certificate.")
@@ -69,11 +70,12 @@ def console(  # noqa: PLR0917 - click passes them by name
     settings: Settings,
     *,
     plain_http: bool,
+    show_data: bool,
 ) -> None:
     """Show the jobs of a state directory in the browser, from storage alone.
 
-    The console reads what jobs store; it neither writes nor asks the jobs for anything. It listens
-    on 127.0.0.1. Stop it with Ctrl-C.
+    The console reads what jobs store, and asks the jobs for nothing. It shows names and numbers;
+    keys and values only with --show-data. It listens on 127.0.0.1. Stop it with Ctrl-C.
     """
     from forebay_console.pages import Access, application
     from forebay_console.server import Listening, serve
@@ -95,7 +97,9 @@ def console(  # noqa: PLR0917 - click passes them by name
         ttl_s=ttl_s,
     )
     access = Access(token=token, names=names)
-    app = application(directory, access, gateway=watched or None, refresh_s=refresh_s)
+    app = application(
+        directory, access, gateway=watched or None, refresh_s=refresh_s, show_data=show_data
+    )
     serve(app, listening, lambda url: click.echo(f"Forebay console: {url}  (Ctrl-C stops it)"))
 
 

@@ -22,14 +22,17 @@ from starlette.staticfiles import StaticFiles
 
 from forebay_console.pages.access import COOKIE, LOGIN, Access, Guard
 from forebay_console.pages.compaction import compaction
+from forebay_console.pages.difference import difference
 from forebay_console.pages.files import files
 from forebay_console.pages.kept import kept
 from forebay_console.pages.key_groups import key_groups
+from forebay_console.pages.keys import keys
 from forebay_console.pages.overview import overview, row_of
 from forebay_console.pages.rendering import Templates
 from forebay_console.pages.states import states
 from forebay_console.pages.timeline import WINDOWS, timeline
 from forebay_console.pages.version import version
+from forebay_console.watching.content import ContentReader
 from forebay_console.watching.exposition import StateDirectoryCollector
 from forebay_state_api.errors import ForebayError
 
@@ -54,6 +57,7 @@ def application(
     *,
     gateway: WatchedGateway | None = None,
     refresh_s: float = 2.0,
+    show_data: bool = False,
 ) -> ASGIApp:
     """Return the site, as an ASGI application.
 
@@ -61,8 +65,9 @@ def application(
     :param access: who may look.
     :param gateway: the gateway of remote compaction, if it is to be asked.
     :param refresh_s: after how many seconds an open page asks for news.
+    :param show_data: whether keys and values may be shown.
     """
-    site = _Site(directory, access, gateway, refresh_s)
+    site = _Site(directory, access, gateway, refresh_s, show_data=show_data)
     pages = Starlette(
         routes=site.routes(),
         exception_handlers={HTTPException: site.refused, ForebayError: site.failed},
@@ -79,10 +84,13 @@ class _Site:
         access: Access,
         gateway: WatchedGateway | None,
         refresh_s: float,
+        *,
+        show_data: bool,
     ) -> None:
         self._directory: Final = directory
         self._access: Final = access
         self._gateway: Final = gateway
+        self._show_data: Final = show_data
         self._registry: Final = CollectorRegistry(auto_describe=False)
         self._registry.register(StateDirectoryCollector(directory))
         shared = {
@@ -105,6 +113,10 @@ class _Site:
                 "/compaction", "compaction", lambda o, _: compaction(o, self._gateway)
             ),
             self._of_operator("/versions/{version:int}", "version", _version),
+            self._of_operator("/keys", "keys", lambda o, r: keys(o, *self._asked(o, r))),
+            self._of_operator(
+                "/difference", "difference", lambda o, r: difference(o, *self._asked(o, r))
+            ),
             Route("/metrics", self._metrics),
             Route(LOGIN, self._login, methods=["GET", "POST"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
@@ -127,6 +139,13 @@ class _Site:
             return self._pages.page(request, f"{name}.html", shown)
 
         return Route(f"/operators/{{query}}/{{uid}}{path}", answer)
+
+    def _asked(
+        self, operator: OperatorView, request: Request
+    ) -> tuple[ContentReader | None, Mapping[str, str]]:
+        """Return what may read content, if anything may, and the form."""
+        reader = ContentReader(operator.operator, self._directory.settings)
+        return reader if self._show_data else None, request.query_params
 
     def _operator(self, request: Request) -> WatchedOperator:
         """Return the stored operator that a path names; names of no operator reach no storage."""

@@ -1,0 +1,173 @@
+"""Keys and values of stored versions: shown only where the operator of the console allows it.
+
+Each look-up pins its version while it reads, as every reader from outside does, and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_state_api.commands.key_text import keys_of
+from forebay_state_api.commands.state_get import found_rows, namespace_of
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.reading.feed import ChangeFeed
+from forebay_state_api.reading.positions import Position
+from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
+from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_api.versions.finality import Shown
+
+if TYPE_CHECKING:
+    from forebay_console.watching.operator import WatchedOperator
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.observing import VersionFigures
+    from forebay_state_api.reading.changes import Change
+    from forebay_state_api.reading.rows import StateRow
+    from forebay_state_api.settings import Settings
+
+PART_BYTES: Final = 256_000_000
+"""The largest part of a version, of one subtask, that the console compares."""
+MOST_S: Final = 5.0
+"""Seconds after which a comparison ends with the subtask that it is at."""
+
+
+@attrs.frozen(kw_only=True)
+class KeyContent:
+    """The content of one version under a key."""
+
+    key: Any
+    key_group: int
+    kinds: Mapping[str, str]
+    """State → its kind, of all states."""
+    rows: Mapping[str, StateRow]
+    """State → its row; a state without content is missing."""
+
+
+@attrs.frozen(kw_only=True)
+class Changes:
+    """The first changes between two versions."""
+
+    found: Sequence[Change]
+    compared: int
+    """Parts that were compared, of `parts`."""
+    parts: int
+    more: bool
+    """Whether there are more changes in the parts that were compared."""
+
+
+class ContentReader:
+    """Reads content of one operator."""
+
+    def __init__(
+        self,
+        operator: WatchedOperator,
+        settings: Settings,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        stored = operator.stored
+        self._source: Final = ReadFrom(
+            storage=operator.storage, query=stored.query, uid=stored.uid, settings=settings
+        )
+        self._now: Final = now
+
+    def under(self, text: str, namespace: str | None, version: VersionFigures) -> KeyContent:
+        """Return what a version holds under a key, written as for ``forebay state get``.
+
+        Raises `ConfigurationError` for text that is no key of the stored type.
+        """
+        with self._opened(version) as snapshot:
+            return _content(snapshot, text, namespace)
+
+    def history(
+        self, text: str, namespace: str | None, newest_first: Sequence[VersionFigures]
+    ) -> Sequence[tuple[VersionFigures, KeyContent]]:
+        """Return the versions in which the content under a key changed, the newest first.
+
+        The oldest of the given versions is always among them. Versions that the janitor deletes
+        meanwhile are left out.
+        """
+        found: list[tuple[VersionFigures, KeyContent]] = []
+        for version in reversed(newest_first):
+            try:
+                content = self.under(text, namespace, version)
+            except CorruptStateError:  # deleted since it was listed
+                continue
+            if not found or _values(found[-1][1]) != _values(content):
+                found.append((version, content))
+        return found[::-1]
+
+    def changes(
+        self,
+        older: VersionFigures,
+        newer: VersionFigures,
+        state: str,
+        *,
+        key: str = "",
+        most: int,
+    ) -> Changes:
+        """Return at most ``most`` changes of a state from one version to another.
+
+        Without a key it reads one subtask's part of both versions after another, for `MOST_S`.
+        Raises `ConfigurationError` if a part is larger than `PART_BYTES`.
+        """
+        feed = ChangeFeed(self._source, provisional=True)
+        with feed.between(_position(older), _position(newer), undo=True) as difference:
+            if key:
+                keys = keys_of(key, difference.key_codec)
+                found = [one for at in keys for one in difference.key_rows(state, at)]
+                return Changes(found=found[:most], compared=1, parts=1, more=len(found) > most)
+            parts = [subtask.range for subtask in newer.subtasks]
+            self._check_size(newer)
+            return self._compared(lambda part: difference.rows(state, key_groups=part), parts, most)
+
+    def _compared(
+        self,
+        rows: Callable[[KeyGroupRange], Iterator[Change]],
+        parts: Sequence[KeyGroupRange],
+        most: int,
+    ) -> Changes:
+        until = self._now() + MOST_S
+        found: list[Change] = []
+        compared = 0
+        for part in parts:
+            found += islice(rows(part), most + 1 - len(found))
+            compared += 1
+            if len(found) > most or self._now() > until:
+                break
+        more = len(found) > most
+        return Changes(found=found[:most], compared=compared, parts=len(parts), more=more)
+
+    def _check_size(self, version: VersionFigures) -> None:
+        sizes = [one.figures.counts.get("state_bytes", 0) for one in version.subtasks]
+        if max(sizes) > PART_BYTES:
+            raise ConfigurationError(
+                f"subtasks of version {version.version} hold up to {max(sizes):,} bytes, more than "
+                "the console compares: name a key, or use forebay state diff"
+            )
+
+    def _opened(self, version: VersionFigures) -> Snapshot:
+        at = RunVersion(version=version.version, run_key=version.run_key)
+        return snapshot_of(self._source, Shown(at, final=False))
+
+
+def _content(snapshot: Snapshot, text: str, namespace: str | None) -> KeyContent:
+    key, rows = found_rows(snapshot, text, list(snapshot.states), namespace_of(namespace))
+    return KeyContent(
+        key=key,
+        key_group=snapshot.key_group_of(key),
+        kinds={name: state.kind for name, state in snapshot.states.items()},
+        rows=rows,
+    )
+
+
+def _values(content: KeyContent) -> Mapping[str, Any]:
+    return {name: row.value for name, row in content.rows.items()}
+
+
+def _position(version: VersionFigures) -> Position:
+    return Position(version.version, version.run_key)
