@@ -19,7 +19,7 @@ from aiohttp import web
 from pyspark.sql import DataFrame, SparkSession
 
 from forebay_spark_runtime import keyed
-from forebay_state_api import Clients, KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api import Calls, Clients, KeyedProcessFunction, Retry, ValueStateDescriptor
 
 PAYMENTS = "payment string, card string, amount double"
 SCORES = "payment string, card string, risk double, blocked boolean"
@@ -94,6 +94,7 @@ class Score(KeyedProcessFunction[str, Any, tuple[str, str, float, bool]]):
     """Blocks a card whose payment the model finds risky; a blocked card needs no model."""
 
     clients = Clients(http=aiohttp.ClientSession)
+    calls = Calls(try_timeout=2, timeout=10, retry=Retry(4, delay=0.05, multiplier=2))
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -106,7 +107,7 @@ class Score(KeyedProcessFunction[str, Any, tuple[str, str, float, bool]]):
         if profile.blocked:
             yield row.payment, row.card, 1.0, True
             return
-        risk = await self.risk(row.amount, profile, ctx)
+        risk = await ctx.call(self.risk, row.amount, profile, ctx)
         payments = profile.payments + 1
         mean = profile.mean + (row.amount - profile.mean) / payments
         await self.profile.async_update(Profile(payments, mean, risk > LIMIT))
@@ -114,10 +115,7 @@ class Score(KeyedProcessFunction[str, Any, tuple[str, str, float, bool]]):
 
     async def risk(self, amount: float, profile: Profile, ctx: Any) -> float:
         features = {"amount": amount, "mean": profile.mean, "payments": profile.payments}
-        async with (
-            asyncio.timeout(10),
-            ctx.clients.http.post(self.url, json=features) as reply,
-        ):
+        async with ctx.clients.http.post(self.url, json=features) as reply:
             reply.raise_for_status()
             return float((await reply.json())["risk"])
 
@@ -125,9 +123,15 @@ class Score(KeyedProcessFunction[str, Any, tuple[str, str, float, bool]]):
 def run(spark: SparkSession, directory: Path, url: str) -> DataFrame:
     """Score the payments below ``directory``, and return the scores."""
     stream = spark.readStream.schema(PAYMENTS).json(str(directory / "payments"))
-    scored = keyed(
-        stream, "card", uid="score", parallelism=2, state_dir=str(directory / "state")
-    ).process(Score(url), SCORES)
+    cards = keyed(
+        stream,
+        "card",
+        uid="score",
+        parallelism=2,
+        state_dir=str(directory / "state"),
+        calls_in_flight=50,
+    )
+    scored = cards.process(Score(url), SCORES)
     writer = scored.writeStream.format("json").option("path", str(directory / "scores"))
     writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
