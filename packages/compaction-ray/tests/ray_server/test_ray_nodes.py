@@ -26,7 +26,7 @@ from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.storage.opening import open_storage
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 1024 * 1024}
 # A hanging node counts as dead after some ten seconds; a slowly starting one has as long.
