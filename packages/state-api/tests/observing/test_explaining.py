@@ -38,7 +38,7 @@ def explained(job, storage):
 CASES = [
     ("input", {}, "the shuffle delivered rows slowly", "Spark's UI"),
     ("open", {"restored_bytes": 12_000}, "read 12,000 bytes", "state.cache-bytes"),
-    ("open", {}, "the function's open() did", "spark.python.worker.reuse"),
+    ("open", {}, "the function's open() did", "forebay doctor"),
     ("decode", {}, "100 rows were made of Arrow batches", "before keyed()"),
     ("read_ahead", {"runs_max": 9}, "in up to 9 runs", "compaction.service=ray"),
     (

@@ -15,13 +15,14 @@ from forebay_state_api.commands.quantities import (
     seconds_text,
     share_text,
 )
+from forebay_state_api.observing import symptoms_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.observing import OperatorView, StoredOperator, VersionFigures
+    from forebay_state_api.observing import OperatorView, StoredOperator, Symptom, VersionFigures
 
-OTHER_LINES: Final = 6
+OTHER_LINES: Final = 8
 """The most lines of an operator that are no bars."""
 _HOT_GROUPS: Final = 5
 _NARROW: Final = 60
@@ -42,9 +43,14 @@ def operator_lines(
     versions = view.timeline.versions[:most_bars]
     lines += _bars(versions, width)
     lines += map(Text, _facts(view, now))
+    lines += (_symptom(one) for one in symptoms_of(view))
     for line in lines:
         line.no_wrap, line.overflow = cut, "ellipsis" if cut else "fold"
     return lines
+
+
+def _symptom(symptom: Symptom) -> Text:
+    return Text(f"! {symptom.name}: {symptom.text}. Try: {symptom.change}", "bold yellow")
 
 
 def _title(operator: StoredOperator, view: OperatorView, now: datetime) -> Text:
@@ -52,8 +58,8 @@ def _title(operator: StoredOperator, view: OperatorView, now: datetime) -> Text:
     made, newest = view.in_progress, view.newest
     if made is not None:
         title.append(
-            f"  batch {made.version - 1} began {seconds_text(_age_s(made.begun, now))} ago, "
-            f"{made.subtasks} subtasks have begun, {made.committed} have committed",
+            f"  batch {made.version - 1} {seconds_text(_age_s(made.begun, now))} ago, "
+            f"begun by {made.subtasks} of its subtasks, committed by {made.committed}",
             "not bold",
         )
     elif newest is None:

@@ -11,6 +11,7 @@ from forebay_state_api.observing.history import HistoryReader
 from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
 from forebay_state_api.observing.listing import OperatorListing, list_operator
 from forebay_state_api.observing.operators import StoredOperator, stored_operators
+from forebay_state_api.observing.symptoms import Symptom, symptoms_of
 from forebay_state_api.observing.timeline import Timeline, timeline_of
 from forebay_state_api.observing.watching import (
     BatchInProgress,
@@ -31,10 +32,12 @@ __all__ = [
     "OperatorWatch",
     "StoredOperator",
     "SubtaskFigures",
+    "Symptom",
     "Timeline",
     "VersionFigures",
     "key_groups_of",
     "list_operator",
     "stored_operators",
+    "symptoms_of",
     "timeline_of",
 ]

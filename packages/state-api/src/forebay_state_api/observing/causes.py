@@ -63,7 +63,10 @@ def _open(evidence: Evidence) -> Cause:
     elif restored:
         why = f"the worker did not hold the version before, and read {restored:,.0f} bytes"
     else:
-        why = "requests for the version before took long, or the function's open() did"
+        return Cause(
+            "requests for the version before took long, or the function's open() did",
+            "forebay doctor probes the store; make less in open()",
+        )
     return Cause(
         why,
         "spark.forebay.state.cache-bytes, if the state does not fit; and "

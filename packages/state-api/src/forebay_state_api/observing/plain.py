@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_state_api.observing.symptoms import symptoms_of
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -50,6 +52,7 @@ def plain_operator(operator: StoredOperator, view: OperatorView, now: datetime) 
         },
         "is_fork": listing.is_fork,
         "not_reported": view.unknown,
+        "symptoms": [attrs.asdict(one) for one in symptoms_of(view)],
         "versions": [plain_version(one) for one in timeline.versions[:_VERSIONS]],
     }
 

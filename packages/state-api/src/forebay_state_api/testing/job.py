@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import itertools
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
@@ -217,6 +218,7 @@ class KeyedJob:
             with self.subtask(function, number) as running:
                 if self._virtual is not None:
                     running.engine.scheduler.execute_reads_in(ReadsAtOnce())
+                running.measures.group_rows = self._rows_of_groups(running, mine)
                 begun(running)
                 if broadcast:
                     running.process_broadcast(broadcast)
@@ -231,6 +233,13 @@ class KeyedJob:
             self.reports = reports
             self.batch_id += 1
         return out
+
+    def _rows_of_groups(
+        self, running: Subtask, rows: Sequence[KeyedRow]
+    ) -> Callable[[], list[int]]:
+        """Count rows by key group, as a runtime does."""
+        counts = Counter(row.group for row in rows)
+        return lambda: [counts[group] for group in running.task.range]
 
     def keyed(self, rows: Iterable[Any], side: int = 0) -> Iterator[KeyedRow]:
         """Yield the rows of one input, whose first field is their key."""

@@ -48,6 +48,7 @@ COUNTS: Final[Mapping[str, str]] = {
     "failed_records": "FR",
     "late_rows": "LR",
     "timers_fired": "TF",
+    "timers_registered": "TR",
 }
 """Key of a metric → code. A code is stored, so it never changes its meaning."""
 

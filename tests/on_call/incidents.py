@@ -1,0 +1,153 @@
+"""Five incidents: each function runs a small job that has one trouble, in a state directory.
+
+``python incidents.py hot-key /tmp/state`` provokes one by hand, to look at it with ``forebay top``
+and ``forebay explain``.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from forebay_state_api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing.compaction import ImmediateCompaction
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.storage import FaultyStorage
+
+BATCHES: Final = 5
+ROWS: Final = 2_000
+TTL: Final = StateTtlConfig(timedelta(hours=1))
+FAR: Final = datetime(2077, 1, 1, tzinfo=UTC)
+LIST_S: Final = 0.35
+"""Seconds that slow storage takes to list the runs of a query, as each commit does."""
+
+
+class Count(KeyedProcessFunction):
+    """Counts the rows of each key; counts expire after an hour."""
+
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, ttl=TTL))
+
+    def process_element(self, row, ctx):
+        n = (self.n.value() or 0) + 1
+        self.n.update(n)
+        yield row[0], n
+
+
+class Remind(Count):
+    """Adds a timer for each row, and replaces none."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_processing_time(FAR + timedelta(seconds=row[1]))
+        yield from super().process_element(row, ctx)
+
+    def on_timer(self, at, ctx):
+        return []
+
+
+class Remember(KeyedProcessFunction):
+    """Keeps every row of each key, for ever."""
+
+    def open(self, context):
+        self.rows = context.get_list_state(ListStateDescriptor("rows", int))
+
+    def process_element(self, row, ctx):
+        self.rows.add(row[1])
+        return []
+
+
+def rows(batch: int, keys: int = 500) -> list[tuple[str, int]]:
+    """The rows of a micro-batch, evenly over the keys."""
+    chosen = random.Random(batch)
+    return [(f"user-{chosen.randrange(keys)}", batch * ROWS + n) for n in range(ROWS)]
+
+
+def job_on(storage: Any, backend: str = "heap", parallelism: int = 2, **how: Any) -> KeyedJob:
+    """Return a job with 16 key groups."""
+    return KeyedJob(
+        plugins().backend(backend),
+        storage,
+        query="orders",
+        uid="incident",
+        parallelism=parallelism,
+        max_parallelism=16,
+        key_type=str,
+        **how,
+    )
+
+
+def calm(directory: Path) -> None:
+    """Run a job without any trouble."""
+    job = job_on(open_storage(directory))
+    for batch in range(BATCHES):
+        job.run(Count(), rows(batch))
+
+
+def hot_key(directory: Path) -> None:
+    """From the third batch on, nine of ten rows have one key."""
+    job = job_on(open_storage(directory))
+    for batch in range(BATCHES):
+        found = rows(batch)
+        if batch >= 2:
+            found = [(key if n % 10 == 0 else "user-7", at) for n, (key, at) in enumerate(found)]
+        job.run(Count(), found)
+
+
+def slow_storage(directory: Path) -> None:
+    """Some lists take long."""
+
+    def latency(operation: str, name: str) -> None:
+        if operation == "list" and "/epochs" in name:
+            threading.Event().wait(LIST_S)
+
+    job = job_on(FaultyStorage(open_storage(directory), latency=latency), parallelism=1)
+    for batch in range(3):
+        job.run(Count(), rows(batch))
+
+
+def compaction_behind(directory: Path) -> None:
+    """No compaction ends: the service takes jobs and does nothing."""
+    storage = open_storage(directory)
+    job = job_on(storage, "lsm", compaction=ImmediateCompaction(storage, hold=True))
+    for batch in range(14):
+        job.run(Count(), rows(batch)[:200])
+
+
+def leaking_timers(directory: Path) -> None:
+    """Each row adds a timer that does not fire for decades."""
+    job = job_on(open_storage(directory))
+    for batch in range(BATCHES):
+        job.run(Remind(), rows(batch))
+
+
+def growing_state(directory: Path) -> None:
+    """Every row stays, and new keys come with each batch."""
+    job = job_on(open_storage(directory))
+    for batch in range(BATCHES):
+        job.run(Remember(), [(f"{batch}-{key}", at) for key, at in rows(batch)])
+
+
+INCIDENTS: Final[Mapping[str, Callable[[Path], None]]] = {
+    "calm": calm,
+    "hot-key": hot_key,
+    "slow-storage": slow_storage,
+    "compaction-behind": compaction_behind,
+    "leaking-timers": leaking_timers,
+    "growing-state": growing_state,
+}
+"""Name → the function that provokes it."""
+
+if __name__ == "__main__":
+    INCIDENTS[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,86 @@
+"""The five incidents of the how-to "on call", each found with the tools that the page names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from forebay_state_api.commands.main import main
+
+from .incidents import INCIDENTS
+
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+PAGE = (HOW_TO / "on-call.md").read_text(encoding="utf-8")
+
+FOUND = {
+    "hot-key": ("One key is hot", r"key group \d+ had 1,\d{3} of the 2,000 rows of batch 4"),
+    "slow-storage": ("Storage is slow", r"write a manifest take \d{3} ms each time"),
+    "compaction-behind": (
+        "Compaction is behind",
+        r"in up to 10 runs in the last 10 versions, and 2 compactions",
+    ),
+    "leaking-timers": ("Timers leak", "10,000 timers were registered and 0 fired"),
+    "growing-state": ("State grows", "never shrank; without a time to live: rows"),
+}
+"""Incident → the symptom that `forebay top` shows, and its numbers."""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """Return a function that provokes an incident once, and returns its state directory."""
+    made = {}
+
+    def of(incident):
+        if incident not in made:
+            made[incident] = tmp_path_factory.mktemp(incident)
+            INCIDENTS[incident](made[incident])
+        return made[incident]
+
+    return of
+
+
+def forebay(*arguments):
+    """Run a command, and return its output."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def symptoms(state):
+    (found,) = json.loads(forebay("top", "--state-dir", state, "--once", "--json"))
+    return {one["name"]: one["text"] for one in found["symptoms"]}
+
+
+@pytest.mark.parametrize("incident", FOUND)
+def test_top_shows_the_symptom_and_no_other(directory, incident):
+    name, numbers = FOUND[incident]
+    found = symptoms(directory(incident))
+    assert set(found) - {"State grows"} == {name} - {"State grows"}
+    assert re.search(numbers, found[name])
+    printed = forebay("top", "--state-dir", directory(incident), "--once")
+    assert f"! {name}: " in printed
+
+
+def test_a_calm_job_has_no_symptoms(directory):
+    assert symptoms(directory("calm")) == {}
+
+
+def test_explain_sends_whoever_has_slow_storage_to_the_doctor(directory):
+    printed = forebay("explain", "--state-dir", directory("slow-storage"), "--batch", 2)
+    assert re.search("is the phase (open|commit_check):", printed)
+    assert "forebay doctor probes the store" in printed
+
+
+@pytest.mark.parametrize("incident", FOUND)
+def test_the_page_walks_through_it(incident):
+    name, _ = FOUND[incident]
+    assert f"### {name}" in PAGE
+    assert f"incidents.py {incident} " in PAGE
+    assert f"(on-call-{incident}.svg)" in PAGE
+    picture = (HOW_TO / f"on-call-{incident}.svg").read_text(encoding="utf-8")
+    assert name.replace(" ", "&#160;") in picture
+    assert "url(" not in picture.replace("url(#", ""), "nothing is loaded from the network"
