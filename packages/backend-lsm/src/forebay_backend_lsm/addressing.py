@@ -191,6 +191,27 @@ def namespace_of(cell_key: bytes) -> Any:
     return NAMESPACES.unpack_one(cell_key[start : start + length]) if length else None
 
 
+def by_head(prefixes: list[bytes]) -> dict[bytes, list[bytes]]:
+    """Sort prefixes by what `head_of` returns for their namespaces."""
+    found: dict[bytes, list[bytes]] = {}
+    default = [prefix for prefix in prefixes if not prefix[0]]
+    if default:
+        found[b"\0"] = default
+    if len(default) < len(prefixes):
+        for prefix in prefixes:
+            if prefix[0]:
+                length, start = read_varint(prefix, 0)
+                found.setdefault(prefix[: start + length], []).append(prefix)
+    return found
+
+
+def keys_in(prefixes: list[bytes], start: int) -> list[bytes]:
+    """Return the packed keys in prefixes, whose heads have ``start`` bytes."""
+    return [
+        prefix[start + 1 :] if prefix[start] < _ONE_BYTE else key_in(prefix) for prefix in prefixes
+    ]
+
+
 def prefix_of(cell_key: bytes) -> bytes:
     """Return the part of a cell key that holds namespace and key."""
     return cell_key[: _key_span(cell_key)[1]]

@@ -14,12 +14,14 @@ from forebay_backend_lsm.addressing import (
     AddressedKeys,
     Addressing,
     Entries,
+    by_head,
     key_in,
+    keys_in,
     namespace_of,
     prefix_of,
 )
 from forebay_backend_lsm.batched_reads import Reads, contents, where
-from forebay_backend_lsm.files import Kind
+from forebay_backend_lsm.files import Kind, addresses_of
 from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.ranges import RangeScan, entries_of
 from forebay_backend_lsm.runs import FileRun, MemoryRun
@@ -102,12 +104,8 @@ class LsmTable(Table):
         """Export key group by key group; holds the keys of one group in memory."""
         for group, prefixes in self._prefixes(self._reads()):
             while page := list(islice(prefixes, keys)):
-                by_namespace: dict[Any, list[Any]] = {}
-                for prefix in page:
-                    found = by_namespace.setdefault(namespace_of(prefix), [])
-                    found.append(self._key_of(prefix))
-                for namespace, names in by_namespace.items():
-                    yield self._exported(namespace, group, names)
+                for head, of_namespace in by_head(page).items():
+                    yield self._exported(group, head, of_namespace)
 
     def keys(self, namespace: Any, page_size: int) -> Iterator[list[Any]]:
         """Implement `Table.keys`; holds the keys of one key group in memory."""
@@ -122,9 +120,15 @@ class LsmTable(Table):
     def _key_of(self, prefix: bytes) -> Any:
         return self.spec.key.unpack_one(key_in(prefix))
 
-    def _exported(self, namespace: Any, group: int, keys: Sequence[Any]) -> Changes:
+    def _exported(self, group: int, head: bytes, prefixes: list[bytes]) -> Changes:
+        """Return the content of keys of one namespace, given their prefixes."""
+        packed = keys_in(prefixes, len(head))
+        keys = self.spec.key.unpack_each(b"".join(packed), [*map(len, packed)])
+        namespace = namespace_of(head)
         if self.spec.shape is Shape.POINT:
-            contents = self.get_many(namespace, [(group, key) for key in keys])
+            groups = np.full(len(prefixes), group, np.uint64)
+            asked = AddressedKeys(addresses_of(groups, prefixes), prefixes)
+            contents = self._fill([ABSENT] * len(keys), asked, None)
         else:
             contents = [
                 [one for page in self.scan(namespace, group, key).pages(_PAGE) for one in page]
@@ -191,18 +195,19 @@ class LsmTable(Table):
         """Yield each key group that has cells, and the prefixes of its cells, each once."""
         for group in sorted({group for run in reads.runs for group in run.groups}):
             cell_keys = _cell_keys(reads, group << _GROUP_SHIFT, (group + 1 << _GROUP_SHIFT) - 1)
-            yield group, iter(dict.fromkeys(map(prefix_of, cell_keys)))
+            if self.spec.shape is Shape.MAP:
+                cell_keys = map(prefix_of, cell_keys)
+            yield group, iter(dict.fromkeys(cell_keys))  # elsewhere a key is its own prefix
 
 
 def _cell_keys(reads: Reads, first: int, last: int) -> Iterator[bytes]:
     """Yield the keys of all runs between two addresses, both inclusive; may repeat keys."""
     for run in reads.runs:
         if isinstance(run, MemoryRun):
-            yield from map(run.block.key, range(*run.block.slice_of(first, last)))
+            yield from run.block.keys(*run.block.slice_of(first, last))
         elif isinstance(run, FileRun):
             span = run.span(first, last)
             for start in range(0, len(span), _BLOCKS_AT_ONCE):
                 numbers = span[start : start + _BLOCKS_AT_ONCE]
                 for block in reads.blocks([(run, numbers)])[0].values():
-                    low, high = block.slice_of(*run.clip(first, last))
-                    yield from map(block.key, range(low, high))
+                    yield from block.keys(*block.slice_of(*run.clip(first, last)))

@@ -198,6 +198,11 @@ class Block:
         start = self.raw.size - int(self.value_offsets[-1]) - int(self.key_offsets[-1])
         return self._bytes(start, self.key_offsets, position)
 
+    def keys(self, start: int, stop: int) -> list[bytes]:
+        """Return the cell key bytes of some cells; several times faster than one by one."""
+        found: list[bytes] = self.cells.keys.slice(start, stop - start).to_pylist()
+        return found
+
     def value(self, position: int) -> bytes:
         """Return the value bytes of one cell."""
         start = self.raw.size - int(self.value_offsets[-1])

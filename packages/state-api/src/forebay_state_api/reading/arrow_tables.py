@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from forebay_state_api.contract.changes import Changes, Shape
+from forebay_state_api.contract.changes import Shape
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.reading.arrow_types import ArrowType, arrow, arrow_type_of, to_json
+from forebay_state_api.reading.arrow_types import ArrowType, arrow
 from forebay_state_api.reading.columns import (
-    ROWS,
     Column,
+    KeyColumns,
+    RowTable,
     column_of,
-    key_columns,
     nested_types,
-    pages,
     types_of,
 )
+from forebay_state_api.reading.joining import StateJoin
 from forebay_state_api.reading.rows import StateRow
 
 if TYPE_CHECKING:
@@ -47,23 +47,16 @@ def state_reader(
     key_groups: KeyGroupRange | None = None,
 ) -> pa.RecordBatchReader:
     """Return the table of one state; ``flat`` gives lists and maps a row per element or entry."""
-    pa = arrow()
     info = content.state(state)
     flat = flat and info.shape is not Shape.POINT
-    columns = [*key_columns(content.key_codec), *_value_columns(info, flat=flat)]
+    if info.shape is Shape.POINT and not info.has_ttl:
+        return _points(content, info, key_groups)
     maker = content.row_maker(info)
-    schema = pa.schema([column.field for column in columns])
-    batches = _fast_points(content, info, schema, key_groups)
-    if batches is None:
-        exported = content.exported(info, key_groups)
-        rows: Iterator[Any] = (row for changes in exported for row in maker.rows(changes))
-        if flat:
-            rows = (one for row in rows for one in _flattened(row))
-        batches = (
-            pa.RecordBatch.from_arrays([column.array(page) for column in columns], schema=schema)
-            for page in pages(rows)
-        )
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    exported = content.exported(info, key_groups)
+    rows: Iterator[Any] = (row for changes in exported for row in maker.rows(changes))
+    if flat:
+        rows = (one for row in rows for one in _flattened(row))
+    return RowTable(content.key_codec, [*_value_columns(info, flat=flat)]).reader(rows)
 
 
 def operator_reader(
@@ -80,17 +73,14 @@ def operator_reader(
     """
     lib = arrow()
     infos = [content.state(name) for name in (content.states if states is None else states)]
-    columns = [*key_columns(content.key_codec)]
-    columns += [column for info in infos for column in _state_columns(info)]
-    schema = lib.schema([column.field for column in columns])
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for part in joined_parts(content, key_groups, join_bytes):
-            for page in pages(_joined(content, infos, part)):
-                arrays = [column.array(page) for column in columns]
-                yield lib.RecordBatch.from_arrays(arrays, schema=schema)
-
-    return lib.RecordBatchReader.from_batches(schema, batches())
+    join = StateJoin(content, infos)
+    schema = lib.schema(join.fields)
+    batches = (
+        lib.RecordBatch.from_arrays(arrays, schema=schema)
+        for part in joined_parts(content, key_groups, join_bytes)
+        for arrays in join.arrays(part)
+    )
+    return lib.RecordBatchReader.from_batches(schema, batches)
 
 
 def _value_columns(info: StateInfo, *, flat: bool) -> Iterator[Column]:
@@ -108,19 +98,6 @@ def _value_columns(info: StateInfo, *, flat: bool) -> Iterator[Column]:
         yield column_of("written", times, lambda row: row.written)
         if info.ttl is not None and (flat or info.shape is Shape.POINT):
             yield column_of("expires", times, lambda row: row.written + info.ttl)
-
-
-def _state_columns(info: StateInfo) -> Iterator[Column]:
-    nested, times = nested_types(info)
-    name = info.name
-    yield column_of(name, nested, lambda row: _part(row, name, "value"))
-    if info.has_ttl:
-        yield column_of(f"{name} written", times, lambda row: _part(row, name, "written"))
-
-
-def _part(row: _JoinedRow, name: str, part: str) -> Any:
-    found = row.states.get(name)
-    return None if found is None else getattr(found, part)
 
 
 @attrs.frozen
@@ -144,32 +121,6 @@ def _flattened(row: StateRow) -> Iterator[_FlatRow]:
         yield _FlatRow(*where, position, name if is_map else None, value, written)
 
 
-@attrs.frozen
-class _JoinedRow:
-    key: Any
-    namespace: Any
-    key_group: int
-    states: dict[str, StateRow]
-
-
-def _joined(
-    content: VersionContent, infos: Sequence[StateInfo], part: KeyGroupRange
-) -> Iterator[_JoinedRow]:
-    """Join all states of some key groups, in memory."""
-    address = None if content.key_codec is None else content.key_codec.address
-    found: dict[Any, _JoinedRow] = {}
-    with content.opened.scanning(part) as backend:
-        for info in infos:
-            maker = content.row_maker(info)
-            for changes in backend.table(info.spec).export(ROWS):
-                for row in maker.rows(changes):
-                    at = (row.key if address is None else address(row.key), row.namespace)
-                    if at not in found:
-                        found[at] = _JoinedRow(row.key, row.namespace, row.key_group, {})
-                    found[at].states[info.name] = row
-    yield from found.values()
-
-
 def joined_parts(
     content: VersionContent, key_groups: KeyGroupRange | None, join_bytes: int
 ) -> Iterator[KeyGroupRange]:
@@ -182,31 +133,23 @@ def joined_parts(
             yield KeyGroupRange(start, min(part.end, start + size - 1))
 
 
-def _fast_points(
-    content: VersionContent, info: StateInfo, schema: pa.Schema, key_groups: KeyGroupRange | None
-) -> Iterator[pa.RecordBatch] | None:
-    """Return the batches of a point state without TTL and with one key column, by columns.
+def _points(
+    content: VersionContent, info: StateInfo, key_groups: KeyGroupRange | None
+) -> pa.RecordBatchReader:
+    """Return the table of a point state without TTL, made by columns.
 
-    ``None`` for other states. There is no object per row, since many states have millions.
+    There is no object per row, since many states have millions.
     """
-    codec = content.key_codec
-    if info.shape is not Shape.POINT or info.has_ttl or codec is None or "key" not in schema.names:
-        return None
     lib = arrow()
-    of_key, of_value = arrow_type_of(codec.description), nested_types(info)[0]
-    of_namespace = ArrowType(lib.string(), to_json)
+    of_keys, of_value = KeyColumns(content.key_codec), nested_types(info)[0]
+    schema = lib.schema([*of_keys.fields, lib.field("value", of_value.type)])
 
-    def batch(changes: Changes) -> Iterator[pa.RecordBatch]:
-        for namespace, points in changes.points.items():
-            count = len(points.keys)
-            arrays = [
-                of_key.array(points.keys, "column 'key'"),
-                of_namespace.array([namespace] * count, "column 'namespace'")
-                if namespace is not None
-                else lib.nulls(count, lib.string()),
-                lib.array(points.groups, lib.int32()),
-                of_value.array(points.values, "column 'value'"),
-            ]
-            yield lib.RecordBatch.from_arrays(arrays, schema=schema)
+    def batches() -> Iterator[pa.RecordBatch]:
+        for changes in content.exported(info, key_groups):
+            for namespace, points in changes.points.items():
+                namespaces = [namespace] * len(points.keys)
+                arrays = of_keys.arrays(points.keys, namespaces, points.groups)
+                arrays.append(of_value.array(points.values, "column 'value'"))
+                yield lib.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return (one for changes in content.exported(info, key_groups) for one in batch(changes))
+    return lib.RecordBatchReader.from_batches(schema, batches())

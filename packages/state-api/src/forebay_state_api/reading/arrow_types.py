@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Function = Callable[[Any], Any]
+_NOTHING: Final = (None,)
 
 
 def arrow() -> Any:
@@ -42,6 +43,8 @@ class ArrowType:
     type: pa.DataType
     convert: Function | None
     """Plain value → the value that Arrow takes; ``None`` if it is the same."""
+    parts: Sequence[ArrowType] = ()
+    """The types of a struct's fields: its arrays are made by fields, which is faster."""
 
     def array(self, values: list[Any], what: str) -> pa.Array:
         """Return an array of plain values, where ``None`` is null.
@@ -50,6 +53,8 @@ class ArrowType:
         """
         pa = arrow()
         convert = self.convert
+        if self.parts:
+            return self._struct(values, what)
         if convert is not None:
             values = [None if value is None else convert(value) for value in values]
         try:
@@ -59,6 +64,17 @@ class ArrowType:
                 f"{what} has a value that does not fit Arrow's {self.type}: {error}; read it with "
                 "scan()"
             ) from error
+
+    def _struct(self, values: list[Any], what: str) -> pa.Array:
+        pa = arrow()
+        absent = [value is None for value in values]
+        mask = pa.array(absent, pa.bool_()) if any(absent) else None
+        present = [_NOTHING * len(self.parts) if value is None else value for value in values]
+        columns = zip(*present, strict=True) if present else [()] * len(self.parts)
+        arrays = [
+            part.array(list(column), what) for part, column in zip(self.parts, columns, strict=True)
+        ]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=mask)
 
 
 def arrow_type_of(description: Mapping[str, Any]) -> ArrowType:
@@ -123,6 +139,7 @@ def _struct(pa: Any, parts: Mapping[str, ArrowType]) -> ArrowType:
             name: part if convert is None else _or_none(convert, part)
             for (name, convert), part in zip(named, value, strict=True)
         },
+        tuple(parts.values()),
     )
 
 

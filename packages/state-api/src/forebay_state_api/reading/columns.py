@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -35,22 +34,71 @@ class Column:
     array: Callable[[Sequence[Any]], pa.Array]
 
 
-def key_columns(codec: ValueCodec | None) -> Iterator[Column]:
-    """Yield the columns of keys, namespaces and key groups; ``codec`` is that of keys."""
-    pa = arrow()
-    description: Mapping[str, Any] = {"type": "none"} if codec is None else codec.description
-    if description["type"] == "tuple":
-        for at, part in enumerate(description["elements"]):
-            yield column_of(f"key_{at + 1}", arrow_type_of(part), partial(_key_part, at))
-    else:
-        yield column_of("key", arrow_type_of(description), lambda row: row.key)
-    text = ArrowType(pa.string(), to_json)
-    yield column_of("namespace", text, lambda row: row.namespace)
-    yield column_of("key_group", ArrowType(pa.int32(), None), lambda row: row.key_group)
+class KeyColumns:
+    """The columns of keys, namespaces and key groups, made from columns of them."""
+
+    def __init__(self, codec: ValueCodec | None) -> None:
+        """``codec`` is that of keys."""
+        pa = arrow()
+        description: Mapping[str, Any] = {"type": "none"} if codec is None else codec.description
+        self._several: Final = description["type"] == "tuple"
+        parts = description["elements"] if self._several else [description]
+        names = [f"key_{at}" for at in range(1, len(parts) + 1)] if self._several else ["key"]
+        self._keys: Final = [
+            (name, arrow_type_of(part)) for name, part in zip(names, parts, strict=True)
+        ]
+        self._namespace: Final = ArrowType(pa.string(), to_json)
+        self.fields: Final = [
+            *(pa.field(name, kind.type) for name, kind in self._keys),
+            pa.field("namespace", pa.string()),
+            pa.field("key_group", pa.int32()),
+        ]
+
+    def arrays(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], groups: Sequence[int]
+    ) -> list[pa.Array]:
+        """Return the arrays of some rows."""
+        pa = arrow()
+        parts: Iterable[Any] = [keys]
+        if self._several:
+            parts = zip(*keys, strict=True) if keys else [()] * len(self._keys)
+        arrays = [
+            kind.array(list(part), f"column {name!r}")
+            for (name, kind), part in zip(self._keys, parts, strict=True)
+        ]
+        arrays.append(self._namespaces(namespaces))
+        return [*arrays, pa.array(groups, pa.int32())]
+
+    def _namespaces(self, namespaces: Sequence[Any]) -> pa.Array:
+        """Return the column of namespaces; most states have the default one alone."""
+        if all(one is None for one in namespaces):
+            return arrow().nulls(len(namespaces), arrow().string())
+        return self._namespace.array(list(namespaces), "column 'namespace'")
 
 
-def _key_part(at: int, row: Any) -> Any:
-    return row.key[at]
+class RowTable:
+    """Makes record batches of rows of any kind with a key, a namespace and a key group."""
+
+    def __init__(self, codec: ValueCodec | None, columns: Sequence[Column]) -> None:
+        """``columns`` follow those of the key, whose codec is ``codec``."""
+        self._keys: Final = KeyColumns(codec)
+        self._columns: Final = columns
+        fields = [*self._keys.fields, *(column.field for column in columns)]
+        self.schema: Final[pa.Schema] = arrow().schema(fields)
+
+    def reader(self, rows: Iterator[Any]) -> pa.RecordBatchReader:
+        """Return rows as record batches, made as they are read."""
+        batches = map(self._batch, pages(rows))
+        return arrow().RecordBatchReader.from_batches(self.schema, batches)
+
+    def _batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        arrays = self._keys.arrays(
+            [row.key for row in rows],
+            [row.namespace for row in rows],
+            [row.key_group for row in rows],
+        )
+        arrays += [column.array(rows) for column in self._columns]
+        return arrow().RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def column_of(name: str, kind: ArrowType, value: Callable[[Any], Any]) -> Column:

@@ -18,11 +18,9 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.arrow_types import ArrowType, arrow
 from forebay_state_api.reading.changes import Change, Comparison, Operation
 from forebay_state_api.reading.columns import (
-    Column,
+    RowTable,
     column_of,
-    key_columns,
     nested_types,
-    pages,
     types_of,
 )
 from forebay_state_api.reading.positions import Position
@@ -112,8 +110,7 @@ class Difference:
 
     def schema(self, state: str, *, old: bool = False) -> pa.Schema:
         """Return the schema of `to_arrow`."""
-        columns = self._columns(self._compared(state).shown, old=old)
-        return arrow().schema([column.field for column in columns])
+        return self._table(state, old=old).schema
 
     def to_arrow(
         self, state: str, *, old: bool = False, key_groups: KeyGroupRange | None = None
@@ -124,14 +121,7 @@ class Difference:
         ``user_key``, ``value`` (for lists a list), with a TTL ``written``, ``old``, and the
         position of the newer version: ``version`` and ``run``. Read it before `close`.
         """
-        lib = arrow()
-        columns = self._columns(self._compared(state).shown, old=old)
-        schema = lib.schema([column.field for column in columns])
-        batches = (
-            lib.RecordBatch.from_arrays([column.array(page) for column in columns], schema=schema)
-            for page in pages(self.rows(state, key_groups=key_groups))
-        )
-        return lib.RecordBatchReader.from_batches(schema, batches)
+        return self._table(state, old=old).reader(self.rows(state, key_groups=key_groups))
 
     def close(self) -> None:
         """Release both versions. Safe to call twice."""
@@ -185,14 +175,12 @@ class Difference:
             for first in range(part.start, part.end + 1, groups):
                 yield KeyGroupRange(first, min(part.end, first + groups - 1)), max(passes, 1)
 
-    def _columns(self, info: StateInfo, *, old: bool) -> list[Column]:
+    def _table(self, state: str, *, old: bool) -> RowTable:
         lib = arrow()
-        shown = self._newer or self._older
-        assert shown is not None
+        info = self._compared(state).shown
         text = ArrowType(lib.string(), None)
         value, times = nested_types(info)
-        columns = [*key_columns(shown.key_codec)]
-        columns.append(column_of("operation", text, lambda row: row.operation.value))
+        columns = [column_of("operation", text, lambda row: row.operation.value)]
         if info.shape is Shape.MAP:
             value, user_key = types_of(info)
             times = ArrowType(lib.timestamp("us", "UTC"), None)
@@ -206,7 +194,7 @@ class Difference:
         version, run = self.end.version, self.end.run
         columns.append(column_of("version", ArrowType(lib.int64(), None), lambda _: version))
         columns.append(column_of("run", text, lambda _: run))
-        return columns
+        return RowTable(self.key_codec, columns)
 
 
 @attrs.frozen

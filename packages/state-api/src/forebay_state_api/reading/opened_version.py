@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.reader import VersionReader
 
-_KEPT: Final = 32
+_KEPT: Final = 1_024
 """The most ranges that stay open for look-ups."""
 
 
@@ -46,19 +46,24 @@ class OpenedVersion:
         self._cache_bytes: Final = cache_bytes
         self._kept: Final[OrderedDict[KeyGroupRange, _OpenRange]] = OrderedDict()
         self._lock: Final = threading.Lock()
+        self._group_bytes: Final = reader.bytes / reader.manifests[0].made.max_parallelism
         self._renew_every_s: Final = renew_every_s
         self._renewed = time.monotonic()
         self._closed = False
 
     def table(self, spec: TableSpec, groups: KeyGroupRange) -> Table:
-        """Return a table over ``groups`` for look-ups; the range stays open for the next ones."""
+        """Return a table over ``groups`` for look-ups; the range stays open for the next ones.
+
+        Ranges stay open as long as about ``cache_bytes`` are stored in them, and at least one does:
+        a resident backend holds all that its range has.
+        """
         self.check_open()
         with self._lock:
             opened = self._kept.pop(groups, None)
             if opened is None:
                 opened = _OpenRange(self._opened(groups))
             self._kept[groups] = opened
-            while len(self._kept) > _KEPT:
+            while len(self._kept) > self._most_kept():
                 self._kept.popitem(last=False)[1].backend.close()
             return opened.table(spec)
 
@@ -103,6 +108,13 @@ class OpenedVersion:
             while self._kept:
                 self._kept.popitem()[1].backend.close()
         self.reader.close()
+
+    def _most_kept(self) -> int:
+        """Return the number of ranges that may stay open, those of average size."""
+        groups = sum(map(len, self._kept)) / len(self._kept)
+        resident = Capability.RESIDENT in self.backend.capabilities
+        size = max(1.0, self._group_bytes * groups) if resident else 1.0
+        return max(1, min(_KEPT, int(self._cache_bytes / size)))
 
     def _opened(self, groups: KeyGroupRange) -> StateBackend:
         return self.backend.open(

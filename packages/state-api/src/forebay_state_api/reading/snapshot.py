@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -9,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from forebay_state_api.codecs import describe_type
+from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.engine.namespaces import canonical_namespace, unpacked_namespace
 from forebay_state_api.engine.timers.watermark import DOMAINS
@@ -127,17 +129,16 @@ class Snapshot(VersionContent):
         maker = self.row_maker(info)
         where = canonical_namespace(namespace)
         asked = [self._placed(key) for key in keys]
-        by_group = sorted(range(len(asked)), key=lambda at: asked[at][0])
-        batches = [[*same] for _, same in groupby(by_group, key=lambda at: asked[at][0])]
         rows: list[StateRow | None] = [None] * len(asked)
 
         def look_up(batch: list[int]) -> None:
-            group = asked[batch[0]][0]
-            table = self.opened.table(info.spec, KeyGroupRange(group, group))
+            groups = [asked[at][0] for at in batch]
+            table = self.opened.table(info.spec, KeyGroupRange(min(groups), max(groups)))
             contents = _contents(info, table, where, [asked[at] for at in batch])
             for at, content in zip(batch, contents, strict=True):
-                rows[at] = maker.row(Cell(asked[at][1], where, group, content))
+                rows[at] = maker.row(Cell(asked[at][1], where, asked[at][0], content))
 
+        batches = self._batches([group for group, _ in asked])
         if len(batches) < 2:  # noqa: PLR2004 - nothing to do side by side
             for batch in batches:
                 look_up(batch)
@@ -233,6 +234,21 @@ class Snapshot(VersionContent):
         """Show the position, and whether it is final."""
         shown = "final" if self.final else "provisional"
         return f"<Snapshot of {self.uid!r}, version {self.version}, run {self.run}, {shown}>"
+
+    def _batches(self, groups: Sequence[int]) -> list[list[int]]:
+        """Divide look-ups, given by their key groups, into those that open one range together.
+
+        A resident backend reads all of a range when it opens it, so each key group is one; others
+        read what is looked up, and one range for each subtask means fewer requests.
+        """
+        resident = Capability.RESIDENT in self.opened.backend.capabilities
+        order = sorted(range(len(groups)), key=groups.__getitem__)
+        starts = [part.start for part in self.opened.parts(self.key_groups)]
+
+        def unit(at: int) -> int:
+            return groups[at] if resident else bisect_right(starts, groups[at])
+
+        return [[*together] for _, together in groupby(order, key=unit)]
 
     def _placed(self, key: Any) -> tuple[int, Any]:
         """Return the key group and the stored form of a key; `ConfigurationError` for a misfit."""

@@ -51,8 +51,7 @@ class VersionContent:
     @property
     def bytes(self) -> int:
         """The bytes that the version occupies."""
-        files = {file.name: file.size for one in self.manifests for file in one.files}
-        return sum(files.values()) + sum(one.bytes_elsewhere for one in self.manifests)
+        return self.opened.reader.bytes
 
     def state(self, name: str) -> StateInfo:
         """Return a keyed state; the `ConfigurationError` for an unknown one lists the others."""

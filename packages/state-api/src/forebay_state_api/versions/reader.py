@@ -44,6 +44,12 @@ class VersionReader:
         """Each part of the opened range, with the manifest from which it is read."""
         self.manifests: Sequence[Manifest] = list({m.id: m for _, m in found}.values())
 
+    @property
+    def bytes(self) -> int:
+        """The bytes that the opened manifests' version occupies."""
+        files = {file.name: file.size for one in self.manifests for file in one.files}
+        return sum(files.values()) + sum(one.bytes_elsewhere for one in self.manifests)
+
     def parents_for(self, groups: KeyGroupRange) -> Sequence[ParentState]:
         """Return the parts of the version that a backend needs to open ``groups``."""
         parts = ((found.intersection(groups), manifest) for found, manifest in self.clipped)
