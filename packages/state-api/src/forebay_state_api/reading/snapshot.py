@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -42,11 +42,15 @@ def snapshot_of(
     chosen: Shown,
     *,
     backend: type[StateBackend] | None = None,
+    options: Mapping[str, Any] | None = None,
     cache_bytes: int = CACHE_BYTES,
     lease: timedelta = LEASE,
     show_expired: bool = False,
 ) -> Snapshot:
-    """Open a version that was chosen; ``backend`` defaults to the installed one that made it."""
+    """Open a version that was chosen.
+
+    ``backend`` defaults to the installed one that made it, and ``options`` to its settings.
+    """
     reader = source.open(chosen.at, lease)
     try:
         name = reader.manifests[0].backend
@@ -55,7 +59,7 @@ def snapshot_of(
             reader,
             source.storage,
             made_by,
-            source.options_of(made_by),
+            source.options_of(made_by) if options is None else options,
             cache_bytes=cache_bytes,
             renew_every_s=lease.total_seconds() / 3,
         )

@@ -72,6 +72,7 @@ from forebay_state_api.testing.conformance.operator_state import (
     OperatorStateTests,
 )
 from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.readers import ReaderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.sorted_maps import SortedMapTests
@@ -121,6 +122,7 @@ class StateBackendTests(
     ReplayTests,
     RescaleTests,
     VisitTests,
+    ReaderTests,
     TimerTests,
     NamespacedTimerTests,
     VersionTests,

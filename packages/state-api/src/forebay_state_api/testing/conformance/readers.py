@@ -1,0 +1,149 @@
+"""Readers from outside (docs/reference/state-tables.md): look-ups, scans, and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+
+from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.engine.restore import default_options
+from forebay_state_api.job.ttl import StateTtlConfig
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.reading.choosing import ReadFrom, reader_settings
+from forebay_state_api.reading.difference import Difference
+from forebay_state_api.reading.positions import Position
+from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
+from forebay_state_api.testing.conformance.subject import (
+    BackendSubject,
+    NewJob,
+    skip_unless_claimed,
+)
+from forebay_state_api.testing.conformance.ttl import TTL, WRITES, states_with
+from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_api.versions.finality import Shown
+
+if TYPE_CHECKING:
+    from forebay_state_api.testing.job import KeyedJob
+    from forebay_state_api.versions import OperatorStorage
+
+KEYS: Final = [f"key {n}" for n in range(12)]
+HELD: Final[dict[str, Any]] = {
+    "v": 1,
+    "l": [1, 2],
+    "m": {"a": 1, "b": 2},
+    "r": 1,
+    "a": (1, 1.0),
+    "s": {1: 1, 2: 2},
+}
+"""The content of the six states after `WRITES`, as readers show it."""
+MORE: Final[list[tuple[Any, ...]]] = [
+    ("v.update", 2),
+    ("l.add", 3),
+    ("m.put", "b", 3),
+    ("m.remove", "a"),
+    ("r.clear",),
+    ("s.put", 3, 3),
+]
+
+Read = Callable[["KeyedJob", int], Snapshot]
+"""Opens a version of a job's state."""
+
+
+class ReaderTests(BackendSubject):
+    """Twelve keys with a state of each kind, read without the job's classes."""
+
+    @pytest.fixture
+    def read(self, backend_class: type[StateBackend], backend_options: Mapping[str, Any]) -> Any:
+        """Open a version of a job's state; it is closed at the end of the test."""
+        options = {**default_options(backend_class), **backend_options}
+        with ExitStack() as opened:
+
+            def open_(job: KeyedJob, version: int) -> Snapshot:
+                source = ReadFrom(
+                    storage=cast("OperatorStorage", job.storage),
+                    query="query",
+                    uid=job.uid,
+                    settings=reader_settings({}),
+                )
+                at = RunVersion(version=version, run_key=job.run_key)
+                snapshot = snapshot_of(
+                    source, Shown(at, final=False), backend=backend_class, options=options
+                )
+                return opened.enter_context(snapshot)
+
+            yield open_
+
+    @pytest.fixture(params=[None, StateTtlConfig(TTL)], ids=["plain", "ttl"])
+    def job(self, new_job: NewJob, request: pytest.FixtureRequest) -> KeyedJob:
+        """A job of three subtasks with two versions: content, and changes to half of it."""
+        job = new_job(*states_with(request.param), parallelism=3, key_type=str)
+        job.scripts([*((key, WRITES) for key in KEYS), ("far", [("namespace", "n"), *WRITES])])
+        job.scripts([(key, MORE) for key in KEYS[::2]])
+        return job
+
+    def test_look_ups_show_the_version_that_was_opened(self, job: KeyedJob, read: Read) -> None:
+        snapshot = read(job, 1)
+        for name, held in HELD.items():
+            assert snapshot.get_many(name, [*KEYS, "none"])[:-1] == [held] * len(KEYS)
+            assert snapshot.get(name, "far", "n") == held
+        newer = read(job, 2)
+        assert newer.get_many("l", KEYS[:2]) == [[1, 2, 3], [1, 2]]
+        assert newer.get_many("m", KEYS[:2]) == [{"b": 3}, {"a": 1, "b": 2}]
+        assert newer.get_many("r", KEYS[:2]) == [None, 1]
+
+    def test_a_scan_yields_what_look_ups_find(
+        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
+    ) -> None:
+        skip_unless_claimed(backend_class, Capability.EXPORT)
+        snapshot = read(job, 2)
+        for name in HELD:
+            rows = list(snapshot.scan(name))
+            assert len(rows) == len({(row.key, row.namespace) for row in rows})
+            for row in rows:
+                assert snapshot.get(name, row.key, row.namespace) == row.value
+            assert {row.key for row in rows} >= {*KEYS[1::2], "far"}
+
+    def test_each_key_group_is_scanned_alone(
+        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
+    ) -> None:
+        skip_unless_claimed(backend_class, Capability.EXPORT)
+        snapshot = read(job, 1)
+        for name in HELD:
+            parts = [
+                list(snapshot.scan(name, key_groups=KeyGroupRange(group, group)))
+                for group in snapshot.key_groups
+            ]
+            assert sorted(row.key for rows in parts for row in rows) == sorted([*KEYS, "far"])
+            assert all(row.key_group == n for n, rows in enumerate(parts) for row in rows)
+
+    def test_a_difference_has_what_changed_and_nothing_else(
+        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
+    ) -> None:
+        skip_unless_claimed(backend_class, Capability.EXPORT)
+        start, end = (Position(version, job.run_key) for version in (1, 2))
+        difference = Difference(start, end, read(job, 1), read(job, 2))
+        changed = {
+            name: {(row.key, row.operation.value, row.user_key) for row in difference.rows(name)}
+            for name in HELD
+        }
+        halves = KEYS[::2]
+        assert changed == {
+            "v": {(key, "put", None) for key in halves},
+            "l": {(key, "appended", None) for key in halves},
+            "m": {(key, *row) for key in halves for row in (("put", "b"), ("removed", "a"))},
+            "r": {(key, "removed", None) for key in halves},
+            "a": set(),
+            "s": {(key, "put", 3) for key in halves},
+        }
+
+    def test_a_reader_writes_nothing_but_its_pin(self, job: KeyedJob, read: Read) -> None:
+        before = {info.name for info in job.storage.list()}
+        snapshot = read(job, 1)
+        snapshot.get_many("v", KEYS)
+        written = {info.name for info in job.storage.list()} - before
+        assert [name.split("/")[0] for name in written] == ["pins"]
+        snapshot.close()
+        assert {info.name for info in job.storage.list()} == before
