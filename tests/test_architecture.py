@@ -36,7 +36,7 @@ LAYERS = {
         "arrow",
         "driver",
         "worker_process",
-        "keyed_operator waiting",
+        "keyed_operator waiting data_source",
         "testing demo metrics",
         "plugin",
     ],
@@ -56,6 +56,7 @@ SIBLINGS = {
     "forebay_backend_lsm": {"forebay_state_api"},
     "forebay_compaction_ray": {"forebay_state_api"},
     "forebay_spark_runtime": {"forebay_state_api"},
+    "pyspark_forebay": {"forebay_spark_runtime"},
     "forebay_console": {"forebay_state_api", "forebay_compaction_ray"},
 }
 """Package → the other packages that it may import."""

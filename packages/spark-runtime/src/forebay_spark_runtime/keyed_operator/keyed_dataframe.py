@@ -26,6 +26,7 @@ from forebay_spark_runtime.arrow.error_column import (
 )
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn, with_figures_column
 from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
+from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.final_versions import final_versions
@@ -39,7 +40,6 @@ from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_col
 from forebay_spark_runtime.keyed_operator.plan import (
     Hidden,
     Input,
-    arrow_schema,
     output_schema,
     plan,
 )

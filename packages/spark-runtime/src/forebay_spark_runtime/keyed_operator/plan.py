@@ -10,29 +10,22 @@ in every micro-batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from forebay_spark_runtime.arrow.declared_types import declared_types
 from forebay_spark_runtime.arrow.input_types import refuse_in_pipeline
 from forebay_spark_runtime.arrow.routing import route
+from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, quoted
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.driver.options import KeyedOptions
-
-
-# Newer versions of pyspark require the time zone of timestamps; older ones use UTC.
-_ZONE: Final[dict[str, Any]] = (
-    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-)
 
 
 GROUP_BITS: Final = 15
@@ -113,11 +106,6 @@ def _reason(error: Exception) -> str:
     lines = [line.strip(" :.") for line in str(error).splitlines()]
     reasons = [line for line in lines if line and not line.startswith("An error occurred while")]
     return reasons[0] if reasons else repr(error)
-
-
-def arrow_schema(spark: StructType) -> Any:
-    """Convert a ``StructType`` to a ``pa.Schema``; timestamps are in UTC."""
-    return to_arrow_schema(spark, **_ZONE)
 
 
 def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> DataFrame:

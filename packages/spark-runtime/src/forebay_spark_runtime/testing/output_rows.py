@@ -14,7 +14,8 @@ from forebay_spark_runtime.arrow.error_column import (
 from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
-from forebay_spark_runtime.keyed_operator.plan import arrow_schema, parsed_schema
+from forebay_spark_runtime.arrow.spark_types import arrow_schema
+from forebay_spark_runtime.keyed_operator.plan import parsed_schema
 from forebay_state_api.codecs.spark_types import json_of_ddl
 
 

@@ -10,7 +10,7 @@ The table of an operator has a row per key and namespace, and a column per state
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from forebay_state_api.reading.stored_states import StateInfo
     from forebay_state_api.reading.version_content import VersionContent
 
+LookUp = Callable[[str], Iterable[StateRow]]
+"""Returns the rows of a state that are asked for."""
 JOIN_BYTES: Final = 256 << 20
 """The stored bytes of key groups that are joined in memory at a time, by default."""
 
@@ -45,15 +47,23 @@ def state_reader(
     *,
     flat: bool = False,
     key_groups: KeyGroupRange | None = None,
+    look_up: LookUp | None = None,
 ) -> pa.RecordBatchReader:
-    """Return the table of one state; ``flat`` gives lists and maps a row per element or entry."""
+    """Return the table of one state; ``flat`` gives lists and maps a row per element or entry.
+
+    ``look_up`` returns the rows of a state, in place of all those of ``key_groups``.
+    """
     info = content.state(state)
     flat = flat and info.shape is not Shape.POINT
-    if info.shape is Shape.POINT and not info.has_ttl:
+    rows: Iterator[Any]
+    if look_up is not None:
+        rows = iter(look_up(state))
+    elif info.shape is Shape.POINT and not info.has_ttl:
         return _points(content, info, key_groups)
-    maker = content.row_maker(info)
-    exported = content.exported(info, key_groups)
-    rows: Iterator[Any] = (row for changes in exported for row in maker.rows(changes))
+    else:
+        maker = content.row_maker(info)
+        exported = content.exported(info, key_groups)
+        rows = (row for changes in exported for row in maker.rows(changes))
     if flat:
         rows = (one for row in rows for one in _flattened(row))
     return RowTable(content.key_codec, [*_value_columns(info, flat=flat)]).reader(rows)
@@ -65,21 +75,24 @@ def operator_reader(
     states: Sequence[str] | None = None,
     key_groups: KeyGroupRange | None = None,
     join_bytes: int = JOIN_BYTES,
+    look_up: LookUp | None = None,
 ) -> pa.RecordBatchReader:
     """Return the table of the operator: a row per key and namespace, a column per state.
 
     ``states`` are the columns, by default all; a state with TTL has a second column, ``<state>
     written``. Key groups are joined in memory, as many at a time as have ``join_bytes`` stored.
+    ``look_up`` returns the rows of a state, in place of all those of ``key_groups``.
     """
     lib = arrow()
     infos = [content.state(name) for name in (content.states if states is None else states)]
     join = StateJoin(content, infos)
     schema = lib.schema(join.fields)
-    batches = (
-        lib.RecordBatch.from_arrays(arrays, schema=schema)
-        for part in joined_parts(content, key_groups, join_bytes)
-        for arrays in join.arrays(part)
-    )
+    if look_up is not None:
+        pages = join.arrays_of((info, look_up(info.name)) for info in infos)
+    else:
+        parts = joined_parts(content, key_groups, join_bytes)
+        pages = (arrays for part in parts for arrays in join.arrays(part))
+    batches = (lib.RecordBatch.from_arrays(arrays, schema=schema) for arrays in pages)
     return lib.RecordBatchReader.from_batches(schema, batches)
 
 
@@ -126,8 +139,7 @@ def joined_parts(
 ) -> Iterator[KeyGroupRange]:
     """Split key groups so that each part has about ``join_bytes`` stored."""
     every = key_groups or KeyGroupRange(0, content.max_parallelism - 1)
-    per_group = content.bytes / content.max_parallelism
-    size = max(1, int(join_bytes / max(per_group, 1)))
+    size = max(1, int(join_bytes / content.bytes_per_group))
     for part in content.opened.parts(every):
         for start in range(part.start, part.end + 1, size):
             yield KeyGroupRange(start, min(part.end, start + size - 1))

@@ -24,6 +24,7 @@ from forebay_state_api.versions.timeline import newest_complete
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend
     from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.keys import KeyGroupRange
 
 
 def reader_settings(conf: Mapping[str, str]) -> Settings:
@@ -99,10 +100,17 @@ class ReadFrom:
             raise self._not_shown(version, provisional=provisional)
         return shown
 
-    def open(self, at: RunVersion, lease: timedelta) -> VersionReader:
-        """Pin a version and read its manifests."""
+    def open(
+        self, at: RunVersion, lease: timedelta, key_groups: KeyGroupRange | None = None
+    ) -> VersionReader:
+        """Pin a version, or what it has of some key groups, and read its manifests."""
         return open_version(
-            self.storage, uid=self.uid, version=at.version, run_key=at.run_key, lease=lease
+            self.storage,
+            uid=self.uid,
+            version=at.version,
+            run_key=at.run_key,
+            range=key_groups,
+            lease=lease,
         )
 
     def _not_shown(self, version: int | None, *, provisional: bool) -> ConfigurationError:

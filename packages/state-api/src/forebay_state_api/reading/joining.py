@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import Shape
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.changes import Changes
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.reading.arrow_types import ArrowType
-    from forebay_state_api.reading.rows import RowMaker
+    from forebay_state_api.reading.rows import StateRow
     from forebay_state_api.reading.stored_states import StateInfo
     from forebay_state_api.reading.version_content import VersionContent
 
@@ -43,7 +43,18 @@ class StateJoin:
 
     def arrays(self, part: KeyGroupRange) -> Iterator[list[pa.Array]]:
         """Yield the arrays of each page of the rows of some key groups."""
-        joined = self._joined(part)
+        return self._pages(self._joined(part))
+
+    def arrays_of(
+        self, found: Iterable[tuple[StateInfo, Iterable[StateRow]]]
+    ) -> Iterator[list[pa.Array]]:
+        """Yield the arrays of each page of rows that were looked up."""
+        joined = self._empty()
+        for info, rows in found:
+            joined.add_rows(info, rows)
+        return self._pages(joined)
+
+    def _pages(self, joined: _JoinedColumns) -> Iterator[list[pa.Array]]:
         for start in range(0, len(joined.keys), ROWS):
             page = slice(start, start + ROWS)
             yield [
@@ -55,8 +66,7 @@ class StateJoin:
             ]
 
     def _joined(self, part: KeyGroupRange) -> _JoinedColumns:
-        codec = self._content.key_codec
-        joined = _JoinedColumns(None if codec is None else codec.address)
+        joined = self._empty()
         with self._content.opened.scanning(part) as backend:
             for info in self._infos:
                 maker = self._content.row_maker(info)
@@ -64,8 +74,12 @@ class StateJoin:
                     if info.shape is Shape.POINT and not info.has_ttl:
                         joined.add_points(info.name, changes)
                     else:
-                        joined.add_rows(info, maker, changes)
+                        joined.add_rows(info, maker.rows(changes))
         return joined
+
+    def _empty(self) -> _JoinedColumns:
+        codec = self._content.key_codec
+        return _JoinedColumns(None if codec is None else codec.address)
 
 
 def written_name(state: str) -> str:
@@ -99,9 +113,9 @@ class _JoinedColumns:
             for place, value in zip(places, points.values, strict=True):
                 column[place] = value
 
-    def add_rows(self, info: StateInfo, maker: RowMaker, changes: Changes) -> None:
+    def add_rows(self, info: StateInfo, rows: Iterable[StateRow]) -> None:
         """Add the rows of any state."""
-        for row in maker.rows(changes):
+        for row in rows:
             (place,) = self._placed(row.namespace, [row.key], [row.key_group])
             self.column(info.name)[place] = row.value
             if info.has_ttl:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -23,7 +23,7 @@ from forebay_state_api.reading.opened_version import OpenedVersion
 from forebay_state_api.reading.operator_state import operator_state_parts
 from forebay_state_api.reading.rows import ALL, Cell, StateRow, Timer, cells_of, time_of
 from forebay_state_api.reading.stored_states import StateInfo, timer_spec
-from forebay_state_api.reading.version_content import KEYS, VersionContent
+from forebay_state_api.reading.version_content import KEYS, VersionContent, VersionPart
 from forebay_state_api.versions.pins import LEASE
 
 if TYPE_CHECKING:
@@ -46,12 +46,13 @@ def snapshot_of(
     cache_bytes: int = CACHE_BYTES,
     lease: timedelta = LEASE,
     show_expired: bool = False,
+    part: VersionPart | None = None,
 ) -> Snapshot:
-    """Open a version that was chosen.
+    """Open a version that was chosen, or a part of it.
 
     ``backend`` defaults to the installed one that made it, and ``options`` to its settings.
     """
-    reader = source.open(chosen.at, lease)
+    reader = source.open(chosen.at, lease, None if part is None else part.key_groups)
     try:
         name = reader.manifests[0].backend
         made_by = backend or plugins().backend(name)
@@ -63,7 +64,7 @@ def snapshot_of(
             cache_bytes=cache_bytes,
             renew_every_s=lease.total_seconds() / 3,
         )
-        return Snapshot(opened, source, final=chosen.final, show_expired=show_expired)
+        return Snapshot(opened, source, final=chosen.final, show_expired=show_expired, part=part)
     except BaseException:
         reader.close()
         raise
@@ -78,10 +79,16 @@ class Snapshot(VersionContent):
     """
 
     def __init__(
-        self, opened: OpenedVersion, source: ReadFrom, *, final: bool, show_expired: bool = False
+        self,
+        opened: OpenedVersion,
+        source: ReadFrom,
+        *,
+        final: bool,
+        show_expired: bool = False,
+        part: VersionPart | None = None,
     ) -> None:
         """Created by `open_state`."""
-        super().__init__(opened, show_expired=show_expired)
+        super().__init__(opened, show_expired=show_expired, part=part)
         self.source: Final = source
         self.final: Final = final
         """Whether the version can no longer be replaced by a replay of its batch."""
@@ -187,27 +194,45 @@ class Snapshot(VersionContent):
                             )
 
     def to_arrow(
-        self, state: str, *, flat: bool = False, key_groups: KeyGroupRange | None = None
+        self,
+        state: str,
+        *,
+        flat: bool = False,
+        key_groups: KeyGroupRange | None = None,
+        keys: Sequence[Any] | None = None,
+        namespace: Any = ALL,
     ) -> pa.RecordBatchReader:
         """Return one state as Arrow record batches; `arrow_tables` defines the columns.
 
-        With ``flat`` lists and maps have a row per element or entry. Needs pyarrow.
+        With ``flat`` lists and maps have a row per element or entry. ``keys`` are the only ones to
+        show, in place of all those of ``key_groups``: with a ``namespace`` they are looked up,
+        without one their key groups are read. Needs pyarrow.
         """
-        return state_reader(self, state, flat=flat, key_groups=key_groups)
+        look_up = self._look_up(keys, namespace)
+        return state_reader(self, state, flat=flat, key_groups=key_groups, look_up=look_up)
 
     def table(
         self,
         states: Sequence[str] | None = None,
         *,
         key_groups: KeyGroupRange | None = None,
+        keys: Sequence[Any] | None = None,
+        namespace: Any = ALL,
         join_bytes: int = JOIN_BYTES,
     ) -> pa.RecordBatchReader:
         """Return the whole operator as Arrow: a row per key and namespace, a column per state.
 
         ``states`` are the columns, by default all. Key groups are joined in memory, as many at a
-        time as have ``join_bytes`` stored. Needs pyarrow.
+        time as have ``join_bytes`` stored. ``keys`` and ``namespace`` as in `to_arrow`. Needs
+        pyarrow.
         """
-        return operator_reader(self, states=states, key_groups=key_groups, join_bytes=join_bytes)
+        return operator_reader(
+            self,
+            states=states,
+            key_groups=key_groups,
+            join_bytes=join_bytes,
+            look_up=self._look_up(keys, namespace),
+        )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Hand `table` to whatever reads Arrow's C stream: DuckDB, Polars, pandas."""
@@ -253,6 +278,24 @@ class Snapshot(VersionContent):
             return groups[at] if resident else bisect_right(starts, groups[at])
 
         return [[*together] for _, together in groupby(order, key=unit)]
+
+    def _look_up(
+        self, keys: Sequence[Any] | None, namespace: Any
+    ) -> Callable[[str], Iterable[StateRow]] | None:
+        """Return the function from a state to the rows of ``keys``; ``None`` if none were given."""
+        if keys is None:
+            return None
+        if namespace is ALL:
+            return lambda state: self._rows_in_all_namespaces(state, keys)
+        return lambda state: (row for row in self.rows_of(state, keys, namespace) if row)
+
+    def _rows_in_all_namespaces(self, state: str, keys: Sequence[Any]) -> Iterator[StateRow]:
+        """Yield the rows of some keys; their key groups are read, since no look-up finds all."""
+        wanted = {self.address_of(key) for key in keys}
+        for group in sorted({self.key_group_of(key) for key in keys}):
+            for row in self.scan(state, key_groups=KeyGroupRange(group, group)):
+                if self.address_of(row.key) in wanted:
+                    yield row
 
     def _placed(self, key: Any) -> tuple[int, Any]:
         """Return the key group and the stored form of a key; `ConfigurationError` for a misfit."""

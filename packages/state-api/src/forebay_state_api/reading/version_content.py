@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from forebay_state_api.codecs import ValueCodec, stored_codec
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
@@ -21,11 +23,25 @@ KEYS: Final = 4_096
 """Number of keys in a page of a scan."""
 
 
+@attrs.frozen
+class VersionPart:
+    """A part of a version for one of several readers, which all see what the whole one shows."""
+
+    key_groups: KeyGroupRange
+    now_us: int | None
+    """`VersionContent.now_us` of the whole version."""
+
+
 class VersionContent:
     """The states of one pinned version, and the cells of each."""
 
-    def __init__(self, opened: OpenedVersion, *, show_expired: bool) -> None:
-        """``show_expired``: whether data that have expired are content, too."""
+    def __init__(
+        self, opened: OpenedVersion, *, show_expired: bool, part: VersionPart | None = None
+    ) -> None:
+        """``show_expired``: whether data that have expired are content, too.
+
+        ``part`` is what was opened, if that is not the whole version.
+        """
         self.opened: Final = opened
         manifests = self.manifests = opened.reader.manifests
         self.uid: Final = manifests[0].uid
@@ -37,7 +53,8 @@ class VersionContent:
         self.states: Final[Mapping[str, StateInfo]] = states_of(manifests)
         """The keyed states by name."""
         self.operator_states: Final[Mapping[str, OperatorStateInfo]] = operator_states_of(manifests)
-        self.now_us: Final = max((m.now_us for m in manifests if m.now_us != NO_TIME), default=None)
+        times = (m.now_us for m in manifests if m.now_us != NO_TIME)
+        self.now_us: Final = max(times, default=None) if part is None else part.now_us
         """The time of the version's batch, in µs, by which data expire; ``None`` if unknown."""
         key = key_type_of(manifests)
         self.key_codec: Final[ValueCodec | None] = (
@@ -52,6 +69,13 @@ class VersionContent:
     def bytes(self) -> int:
         """The bytes that the version occupies."""
         return self.opened.reader.bytes
+
+    @property
+    def bytes_per_group(self) -> float:
+        """The stored bytes of a key group, on average; at least 1."""
+        ranges = (one.made.range for one in self.manifests)
+        groups = sum(each.end - each.start + 1 for each in ranges)
+        return max(self.bytes / max(groups, 1), 1)
 
     def state(self, name: str) -> StateInfo:
         """Return a keyed state; the `ConfigurationError` for an unknown one lists the others."""

@@ -99,6 +99,26 @@ def _files(payload: Mapping[str, Any]) -> frozenset[str] | None:
     return None if files is None else frozenset(files)
 
 
+def renew_pin(storage: ObjectStorage, pin_id: str, *, now: datetime) -> bool:
+    """Restart the lease of a pin that another process put; return whether the pin is there.
+
+    Nothing is put while three quarters of the lease remain at ``now``. Several processes may renew
+    one pin.
+    """
+    renewals = [pin for pin in list_pins(storage) if pin.id == pin_id]
+    if not renewals:
+        return False
+    newest = max(renewals, key=lambda pin: pin.renewal)
+    if timedelta(0) <= now - newest.modified < newest.lease / 4:
+        return True
+    stem = newest.name.rpartition("-")[0]
+    try:
+        storage.put_if_absent(f"{stem}-{newest.renewal + 1:06d}", storage.get(newest.name))
+    except ObjectNotFoundError:  # another process has renewed it, or the janitor deleted it
+        return any(pin.id == pin_id for pin in list_pins(storage))
+    return True
+
+
 def lasting_name(version: int) -> str:
     """Return a fresh name for a pin that holds until it is deleted."""
     return f"{layout.PINS}/{version}-{layout.random_id()}-{int(FOREVER.total_seconds())}-000000"
@@ -140,7 +160,9 @@ class Pin:
         self._storage = storage
         self._version = version
         self._lease_s = int(lease.total_seconds())
-        self._stem = f"{layout.PINS}/{version}-{layout.random_id()}-{self._lease_s}"
+        self.id: Final = layout.random_id()
+        """The identity of the pin, for `renew_pin`."""
+        self._stem = f"{layout.PINS}/{version}-{self.id}-{self._lease_s}"
         self._names: list[str] = []
         self._renewals = 0
         self._files: list[str] | None = None

@@ -1,0 +1,65 @@
+"""The two things that a source reads: one version, or the changes between versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+from pyspark.sql.datasource import DataSourceReader
+
+from forebay_spark_runtime.data_source.options import ReadOptions
+from forebay_spark_runtime.data_source.pinned_version import PinnedVersion
+from forebay_spark_runtime.data_source.snapshot_reader import PushdownReader, SnapshotReader
+from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+
+class Opened(Protocol):
+    """One version, or changes, as the options name them."""
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the rows."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader for ``spark.read``."""
+
+    def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader for ``spark.readStream``."""
+
+
+def opened(options: Mapping[str, str]) -> Opened:
+    """Open what the options name. Raises `ConfigurationError` that says what there is."""
+    parsed = ReadOptions.parse(options)
+    return OpenedVersion(PinnedVersion.choose(parsed))
+
+
+@attrs.frozen
+class OpenedVersion:
+    """One version, for ``spark.read``."""
+
+    version: PinnedVersion
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the rows."""
+        return self.version.schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the version."""
+        if not self.version.options.pushdown:
+            return SnapshotReader(self.version, schema)
+        if not hasattr(DataSourceReader, "pushFilters"):
+            raise ConfigurationError("option 'pushdown' needs pyspark 4.1 or newer")
+        return PushdownReader(self.version, schema)
+
+    def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        """Refuse: a version does not stream."""
+        del schema
+        raise ConfigurationError(
+            "spark.readStream reads changes: pass option('changes', 'true') and option('state', …)"
+        )

@@ -1,0 +1,161 @@
+"""`PinnedVersion`: the version that all scans of one DataFrame read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+import pyarrow as pa
+
+from forebay_spark_runtime.arrow.spark_types import spark_schema
+from forebay_spark_runtime.data_source.options import ReadOptions
+from forebay_state_api.codecs import stored_codec
+from forebay_state_api.errors import ConfigurationError, VersionGoneError
+from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
+from forebay_state_api.reading import ALL, Position, Snapshot
+from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.reading.json_keys import keys_from_json, namespace_from_json
+from forebay_state_api.reading.positions import is_stored
+from forebay_state_api.reading.snapshot import snapshot_of
+from forebay_state_api.reading.version_content import VersionPart
+from forebay_state_api.versions.finality import Shown
+from forebay_state_api.versions.pins import renew_pin
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@attrs.frozen(kw_only=True)
+class PinnedVersion:
+    """A version that was chosen once, and pinned; it is pickled with the source.
+
+    Nobody closes the pin, since Spark does not say when a DataFrame is no longer used: each scan
+    and each task renews it, and it expires.
+    """
+
+    options: ReadOptions
+    position: Position
+    final: bool
+    pin_id: str
+    max_parallelism: int
+    parts: tuple[KeyGroupRange, ...]
+    """The key groups of the subtasks that made the version."""
+    now_us: int | None
+    key: Mapping[str, Any]
+    """The description of keys."""
+    keys: tuple[Any, ...] | None
+    """The keys to look up."""
+    namespace: Any
+    schema: StructType
+
+    @classmethod
+    def choose(cls, options: ReadOptions) -> Self:
+        """Choose and pin a version. Raises as `open_state` does, and for keys that do not fit."""
+        source = _source(options)
+        shown = source.choose(options.version, run=options.run, provisional=options.provisional)
+        snapshot = snapshot_of(
+            source, shown, lease=options.lease, show_expired=options.show_expired
+        )
+        try:
+            return cls._of(snapshot, options)
+        except BaseException:
+            snapshot.close()
+            raise
+
+    @classmethod
+    def _of(cls, snapshot: Snapshot, options: ReadOptions) -> Self:
+        if snapshot.key_codec is None:
+            raise ConfigurationError(
+                f"version {snapshot.version} of operator {snapshot.uid!r} has no keyed state"
+            )
+        keys = None
+        if options.keys is not None:
+            keys = tuple(keys_from_json(options.keys, snapshot.key_codec.description))
+            for key in keys:
+                snapshot.key_group_of(key)
+        namespace = ALL if options.namespace is None else namespace_from_json(options.namespace)
+        opened = snapshot.opened
+        return cls(
+            options=options,
+            position=Position(snapshot.version, snapshot.run),
+            final=snapshot.final,
+            pin_id=opened.reader.pin.id,
+            max_parallelism=snapshot.max_parallelism,
+            parts=tuple(opened.parts(snapshot.key_groups)),
+            now_us=snapshot.now_us,
+            key=snapshot.key_codec.description,
+            keys=keys,
+            namespace=namespace,
+            schema=_checked(spark_schema(rows(snapshot, options).schema)),
+        )
+
+    def groups_of(self, keys: Sequence[Any]) -> list[tuple[int, Any]]:
+        """Return each key with its key group; raises `TypeError` or `ValueError` for a misfit."""
+        codec = stored_codec(self.key, what="the key")
+        admitted = [canonical_key(codec.admit(key)) for key in keys]
+        return [(key_group_of(key, self.max_parallelism), key) for key in admitted]
+
+    def hold(self) -> None:
+        """Renew the pin. Raises `VersionGoneError` if it has expired and the version is deleted."""
+        source = _source(self.options)
+        if renew_pin(source.storage, self.pin_id, now=datetime.now(UTC)):
+            return
+        if not is_stored(source.storage, self.position):
+            raise self._gone(source)
+
+    def open(self, groups: KeyGroupRange) -> Snapshot:
+        """Open the version's part of some key groups, with a pin of its own."""
+        source = _source(self.options)
+        try:
+            return snapshot_of(
+                source,
+                Shown(self.position.at, self.final),
+                lease=self.options.lease,
+                show_expired=self.options.show_expired,
+                part=VersionPart(groups, self.now_us),
+            )
+        except Exception as error:
+            if is_stored(source.storage, self.position):
+                raise
+            raise self._gone(source) from error
+
+    def _gone(self, source: ReadFrom) -> VersionGoneError:
+        hours = self.options.lease
+        return VersionGoneError(
+            f"version {self.position} of operator {source.uid!r} in {source.storage.url}, which "
+            f"load() chose, is not stored any more: it was not read for {hours}, so its pin "
+            "expired and the janitor deleted it. Call load() again, or keep it for longer with "
+            "option('lease', '8h')"
+        )
+
+
+def rows(
+    snapshot: Snapshot,
+    options: ReadOptions,
+    *,
+    keys: Sequence[Any] | None = None,
+    namespace: Any = ALL,
+) -> pa.RecordBatchReader:
+    """Return what the options ask for of a snapshot, or of a part."""
+    if options.state is not None:
+        return snapshot.to_arrow(options.state, flat=options.flat, keys=keys, namespace=namespace)
+    return snapshot.table(keys=keys, namespace=namespace)
+
+
+def _source(options: ReadOptions) -> ReadFrom:
+    return ReadFrom.of(options.state_dir, query=options.query, uid=options.uid, conf=options.conf)
+
+
+def _checked(schema: StructType) -> StructType:
+    """Raise `ConfigurationError` for columns whose names Spark does not distinguish."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other is not name:
+            raise ConfigurationError(
+                f"the operator's table has two columns that Spark takes for one, {other!r} and "
+                f"{name!r}: read one state with option('state', …)"
+            )
+    return schema

@@ -1,0 +1,89 @@
+"""Readers of one version: a partition for each range of key groups, filters that narrow them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted
+from forebay_spark_runtime.data_source.key_filters import keys_in
+from forebay_spark_runtime.data_source.options import chosen, merged
+from forebay_spark_runtime.data_source.pinned_version import PinnedVersion, rows
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+
+@attrs.frozen
+class StatePartition(InputPartition):
+    """Some key groups of a version, or some keys in them."""
+
+    groups: KeyGroupRange
+    keys: tuple[Any, ...] | None = None
+
+
+class SnapshotReader(DataSourceReader):
+    """Reads one version."""
+
+    def __init__(self, version: PinnedVersion, schema: StructType) -> None:
+        """``schema`` is what Spark expects: that of ``version``, or the user's."""
+        if schema != version.schema:
+            raise ConfigurationError(
+                f"the rows have the schema {version.schema.simpleString()}, and "
+                f"{schema.simpleString()} was passed: leave .schema() out, and cast columns"
+            )
+        self._version = version
+        self._wanted = version.options.key_groups
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what each task reads: the key groups of one subtask, or the keys in them."""
+        version = self._version
+        version.hold()
+        if version.keys is not None:
+            placed = version.groups_of(version.keys)
+            return [
+                StatePartition(part, found)
+                for part in version.parts
+                if (found := tuple(key for group, key in placed if part.start <= group <= part.end))
+            ]
+        return [StatePartition(part) for part in chosen(version.parts, self._wanted)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition."""
+        if not isinstance(partition, StatePartition):  # Spark's, in place of none at all
+            return
+        version = self._version
+        version.hold()
+        target = arrow_schema(version.schema)
+        groups, keys = partition.groups, partition.keys
+        with version.open(groups) as snapshot:
+            found = rows(snapshot, version.options, keys=keys, namespace=version.namespace)
+            for batch in found:
+                yield fitted(batch, target)
+
+
+class PushdownReader(SnapshotReader):
+    """Reads only the key groups that filters on the key leave; Spark applies all filters again.
+
+    Spark refuses a reader with this method unless filter push-down is switched on.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Narrow the key groups; return all filters."""
+        version = self._version
+        keys = keys_in(filters, version.key)
+        if keys is not None:
+            try:
+                placed = version.groups_of(keys)
+            except (TypeError, ValueError):  # no key of this type: Spark finds no row
+                return filters
+            groups = merged([KeyGroupRange(group, group) for group, _ in placed])
+            self._wanted = tuple(chosen(groups, self._wanted))
+        return filters

@@ -1,0 +1,281 @@
+"""The data source without Spark: options, versions, keys and key groups, types, pins."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark.sql.datasource", reason="pyspark 3.5 has no Python data sources")
+
+from pyspark.sql.types import LongType, StructField, StructType
+
+from forebay_backend_heap.backend import HeapBackend
+from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted
+from forebay_state_api import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import ConfigurationError, VersionGoneError
+from forebay_state_api.reading import choosing
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing import CountingStorage, KeyedJob
+from forebay_state_api.versions.pins import list_pins
+from pyspark_forebay import DefaultSource
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+class Visit(NamedTuple):
+    at: datetime
+    took: timedelta
+    price: Decimal
+    opens: time | None
+
+
+N = ValueStateDescriptor("n", int)
+SEEN = ListStateDescriptor("seen", str)
+VISITS = MapStateDescriptor("visits", str, Visit)
+LAST = ValueStateDescriptor("last", float, ttl=StateTtlConfig(timedelta(hours=1), cleanup=()))
+VISIT = Visit(NOON, timedelta(seconds=3), Decimal("1.50"), time(9, 30))
+KEYS = [f"user {number}" for number in range(20)]
+EVERY = sorted((key, at) for at, key in enumerate(KEYS))
+
+
+@pytest.fixture
+def make_job(tmp_path):
+    """Make a job whose state directory is ``tmp_path``."""
+
+    def make(*descriptors, **given):
+        given = {"key_type": str, "parallelism": 2, "max_parallelism": 8} | given
+        storage = open_storage(str(tmp_path))
+        return KeyedJob(HeapBackend, storage, descriptors=descriptors, **given)
+
+    return make
+
+
+@pytest.fixture
+def job(make_job):
+    """A job with 20 keys; its second version is final, its third one is not."""
+    job = make_job(N, SEEN, VISITS, LAST)
+    job.scripts([(key, [("n.update", at)]) for at, key in enumerate(KEYS)])
+    job.do(KEYS[0], ("seen.add", "x"), ("visits.put", "home", VISIT), ("last.update", 0.5))
+    job.do(KEYS[1], ("n.update", 1_000))
+    return job
+
+
+class Frame:
+    """Does with a source what Spark does: sends it on, plans scans, reads partitions."""
+
+    def __init__(self, options):
+        source = DefaultSource(options)
+        self.schema = source.schema()
+        self._source = pickle.dumps(source)
+
+    def partitions(self):
+        reader = pickle.loads(self._source).reader(self.schema)
+        return [(pickle.dumps(reader), part) for part in reader.partitions()]
+
+    def rows(self, *columns):
+        found = []
+        for reader, part in self.partitions():
+            for batch in pickle.loads(reader).read(part):
+                assert arrow_schema(self.schema).equals(batch.schema)
+                found += [tuple(row[name] for name in columns) for row in batch.to_pylist()]
+        return sorted(found, key=str)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(**options):
+        given = {"query": "query", "uid": "operator", "path": str(tmp_path)} | options
+        return Frame(given)
+
+    return read
+
+
+def test_the_table_of_an_operator(job, read):
+    frame = read()
+    assert frame.schema.simpleString() == (
+        "struct<key:string,namespace:string,key_group:int,last:double,last written:timestamp,"
+        "n:bigint,seen:array<string>,visits:map<string,struct<at:timestamp,"
+        "took:interval day to second,price:string,opens:string>>>"
+    )
+    assert frame.rows("key", "n") == sorted(EVERY, key=str)
+    row = next(one for one in frame.rows("key", "seen", "last", "visits") if one[1])
+    visit = {"at": NOON, "took": VISIT.took, "price": "1.50", "opens": "09:30:00.000000"}
+    assert row == (KEYS[0], ["x"], 0.5, [("home", visit)])
+    assert len(frame.partitions()) == 2
+
+
+def test_a_flattened_state(job, read):
+    flat = read(state="visits", flat="true")
+    assert flat.rows("key", "user_key") == [(KEYS[0], "home")]
+
+
+def test_all_actions_of_a_dataframe_read_the_version_that_load_chose(job, read):
+    df = read(state="n", keys=f'["{KEYS[1]}"]')
+    assert df.rows("value") == [(1,)]
+    job.do(KEYS[1], ("n.update", 2_000))
+    assert df.rows("value") == [(1,)]
+    assert read(state="n", keys=f'["{KEYS[1]}"]').rows("value") == [(1_000,)]
+
+
+def test_versions_and_what_is_final(job, read):
+    def version(**options):
+        return read(state="n", keys=f'["{KEYS[1]}"]', **options).rows("value")
+
+    assert version(version="1") == version() == [(1,)]
+    assert version(provisional="true") == [(1_000,)]
+    run = job._run.key
+    assert version(version=f"3@{run}", provisional="true") == [(1_000,)]
+    with pytest.raises(ConfigurationError, match="no final version 3; the newest complete"):
+        version(version="3")
+
+
+def test_keys_and_key_groups(job, read):
+    keys = f'["{KEYS[3]}", "nobody", "{KEYS[7]}"]'
+    assert read(keys=keys).rows("key", "n") == [(KEYS[3], 3), (KEYS[7], 7)]
+    assert read(keys=keys, namespace="null", state="n").rows("key", "value") == [
+        *[(KEYS[3], 3), (KEYS[7], 7)]
+    ]
+    found = [read(keyGroups=groups).rows("key", "n") for groups in ("0-2", "3,4-7")]
+    assert all(found)
+    assert sorted(found[0] + found[1], key=str) == EVERY
+    assert read(keys='["nobody"]').rows("n") == []
+
+
+def test_keys_of_several_columns(make_job, read):
+    job = make_job(N, key_type=tuple[str, date])
+    key = ("ann", date(2024, 5, 1))
+    job.do(key, ("n.update", 1))
+    job.do(key)
+    df = read(keys='[["ann", "2024-05-01"]]')
+    assert df.rows("key_1", "key_2", "n") == [(*key, 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sate": "n"}, "no option 'sate'; did you mean 'state'"),
+        ({"state": "m"}, "has no state 'm'; its states"),
+        ({"uid": ""}, "'uid' is missing; queries in .*'query' .*operator"),
+        ({"query": "another"}, "nothing is stored of query 'another'"),
+        ({"keys": "[7]"}, "has keys of type"),
+        ({"keyGroups": "a-b"}, "write numbers and ranges"),
+        ({"keys": "[]", "keyGroups": "0"}, "not both"),
+        ({"flat": "true"}, "'flat' is for one state"),
+        ({"lease": "soon"}, "lease"),
+        ({"stateDir": "/elsewhere"}, "name one state directory"),
+        ({"startingVersion": "3"}, "has no option startingVersion"),
+    ],
+)
+def test_bad_options(job, read, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        read(**options)
+
+
+def test_a_schema_of_the_users_own_is_refused(job, tmp_path):
+    source = DefaultSource({"query": "query", "uid": "operator", "stateDir": str(tmp_path)})
+    with pytest.raises(ConfigurationError, match=r"leave .schema\(\) out"):
+        source.reader(StructType([StructField("n", LongType())]))
+
+
+def test_columns_that_spark_takes_for_one(make_job, read):
+    job = make_job(N, ValueStateDescriptor("KEY", int))
+    job.do("ann", ("n.update", 1), ("KEY.update", 1))
+    job.do("ann")
+    with pytest.raises(ConfigurationError, match="two columns that Spark takes for one, 'key' and"):
+        read()
+    assert read(state="KEY").rows("value") == [(1,)]
+
+
+def test_a_pin_that_has_expired(job, read):
+    frame = read(state="n", lease="30 min")
+    (pin,) = list_pins(job.storage)
+    assert pin.lease == timedelta(minutes=30)
+    job.storage.delete([pin.name])
+    assert len(frame.rows("key")) == len(KEYS), "the version is still there"
+    planned = frame.partitions()
+    job.storage.delete([info.name for info in job.storage.list("versions")])
+    with pytest.raises(VersionGoneError, match="its pin expired and the janitor deleted it"):
+        frame.partitions()
+    with pytest.raises(VersionGoneError, match="its pin expired and the janitor deleted it"):
+        [*pickle.loads(planned[0][0]).read(planned[0][1])]
+
+
+def test_tasks_leave_no_pins_of_their_own(job, read):
+    read(state="n").rows("key")
+    assert len(list_pins(job.storage)) == 1
+
+
+def test_what_cannot_be_read_leaves_no_pin(job, read):
+    for options in ({"state": "m"}, {"keys": "[7]"}):
+        with pytest.raises(ConfigurationError):
+            read(**options)
+    assert not list_pins(job.storage)
+
+
+def test_only_the_files_of_the_chosen_key_groups_are_opened(make_job, read, monkeypatch):
+    job = make_job(N, parallelism=4)
+    job.scripts([(key, [("n.update", at)]) for at, key in enumerate(KEYS)])
+    job.do(KEYS[0])
+    opened = []
+
+    def counting(directory, options):
+        opened.append(CountingStorage(open_storage(directory, options)))
+        return opened[-1]
+
+    def files_read(kind):
+        gets = {name for one in opened for what, name in one.requests if what.startswith("get")}
+        return len([name for name in gets if kind in name])
+
+    monkeypatch.setattr(choosing, "open_storage", counting)
+    (group,) = {group for _, group in read(keys=f'["{KEYS[5]}"]').rows("key", "key_group")}
+    for chosen in ({"keys": f'["{KEYS[5]}"]'}, {"keyGroups": str(group)}):
+        planned = read(state="n", **chosen).partitions()
+        opened.clear()
+        for reader, part in planned:
+            assert [*pickle.loads(reader).read(part)]
+        assert (files_read("/manifest-"), files_read("/data/")) == (1, 1)
+
+
+def test_a_column_that_no_longer_fits_the_schema():
+    batch = pa.RecordBatch.from_pydict({"n": ["seven"]})
+    with pytest.raises(ConfigurationError, match="column 'n' is of type string in the state and"):
+        fitted(batch, pa.schema({"n": pa.int64()}))
+    with pytest.raises(ConfigurationError, match="the state has no column 'm'"):
+        fitted(batch, pa.schema({"m": pa.int64()}))
+
+
+BROKEN = """
+import importlib.abc, sys
+
+class Broken(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("forebay", "pyarrow", "attrs", "attr")):
+            raise ImportError("broken on purpose: " + name)
+
+sys.meta_path.insert(0, Broken())
+import pyspark_forebay
+assert pyspark_forebay.DefaultSource.name() == "forebay"
+assert not [name for name in sys.modules if name.startswith("forebay")]
+try:
+    pyspark_forebay.DefaultSource({}).schema()
+except ImportError as error:
+    assert "broken on purpose: forebay" in str(error)
+else:
+    raise AssertionError
+"""
+
+
+def test_the_module_that_spark_imports_cannot_fail():
+    subprocess.run([sys.executable, "-c", BROKEN], check=True, timeout=100)

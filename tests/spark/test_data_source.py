@@ -1,0 +1,77 @@
+"""``spark.read.format("forebay")`` on Spark; what needs no session is tested with the package."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from forebay_backend_lsm.backend import LsmBackend
+from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing import KeyedJob
+
+pytestmark = pytest.mark.spark
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+N = ValueStateDescriptor("n", int)
+SEEN = ListStateDescriptor("seen", str)
+KEYS = [f"user {number}" for number in range(20)]
+EVERY = sorted([(key, at) for at, key in enumerate(KEYS)], key=str)
+
+
+@pytest.fixture
+def job(stage):
+    """A job with 20 keys; its second version is final, its third one is not."""
+    storage = open_storage(str(stage.state))
+    sizes = {"parallelism": 2, "max_parallelism": 8}
+    job = KeyedJob(LsmBackend, storage, descriptors=[N, SEEN], key_type=str, **sizes)
+    job.scripts([(key, [("n.update", at)]) for at, key in enumerate(KEYS)])
+    job.do(KEYS[0], ("seen.add", "x"))
+    job.do(KEYS[1], ("n.update", 1_000))
+    return job
+
+
+@pytest.fixture
+def read(stage):
+    def read(**options):
+        given = {"query": "query", "uid": "operator"} | options
+        return stage.spark.read.format("forebay").options(**given).load(str(stage.state))
+
+    return read
+
+
+def values(df, *columns):
+    return sorted(map(tuple, df.select(*columns).collect()), key=str)
+
+
+def test_all_actions_of_a_dataframe_read_the_version_that_load_chose(job, read):
+    df = read()
+    assert values(df, "key", "n") == EVERY
+    assert df.rdd.getNumPartitions() == 2
+    job.do(KEYS[1], ("n.update", 2_000))
+    assert [*df.where("seen is not null").select("key", "seen").collect()] == [(KEYS[0], ["x"])]
+    one = read(state="n", keys=f'["{KEYS[1]}"]')
+    assert values(df.where(f"key = '{KEYS[1]}'"), "n") == [(1,)]
+    assert values(one, "value") == [(1_000,)]
+
+
+def test_an_error_reaches_the_user(job, read):
+    with pytest.raises(PySparkException, match="no option 'sate'; did you mean 'state'"):
+        read(sate="n")
+
+
+@pytest.mark.parametrize("setting", ["false", "true"])
+def test_filters_with_and_without_push_down(job, read, stage, setting):
+    stage.spark.conf.set(PUSHDOWN, setting)
+    try:
+        pushed = read(pushdown="true").where(f"key in ('{KEYS[4]}', '{KEYS[5]}') and n > 4")
+        if setting == "false":
+            with pytest.raises(PySparkException, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
+                pushed.collect()
+        else:
+            assert values(pushed, "key", "n") == [(KEYS[5], 5)]
+            one = read(pushdown="true").where(f"key = '{KEYS[4]}'")
+            assert one.rdd.getNumPartitions() == 1
+        assert values(read().where(f"key = '{KEYS[4]}'"), "key", "n") == [(KEYS[4], 4)]
+    finally:
+        stage.spark.conf.unset(PUSHDOWN)
