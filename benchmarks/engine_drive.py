@@ -10,6 +10,7 @@ from benchmarks.data import Event
 from forebay_backend_heap import HeapBackend
 from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.keys import key_group_of
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
 
@@ -20,7 +21,7 @@ class EngineDrive:
     """Runs one function in one subtask, one micro-batch of rows at a time.
 
     ``url`` is the state directory, in which ``versions`` versions have been committed. With
-    ``error_rows`` records fail alone.
+    ``error_rows`` records fail alone; ``settings`` are the engine's.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class EngineDrive:
         versions: int = 0,
         *,
         error_rows: ErrorRows | None = None,
+        settings: EngineSettings | None = None,
     ) -> None:
         job = KeyedJob(
             HeapBackend,
@@ -37,6 +39,7 @@ class EngineDrive:
             max_parallelism=MAX_PARALLELISM,
             key_type=str,
             error_rows=error_rows,
+            settings=settings,
         )
         job.batch_id = versions
         self.subtask = job.subtask(function)

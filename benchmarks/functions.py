@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks.data import TTL, Event
@@ -91,6 +91,22 @@ class AwaitTurn(CountCoroutine):
         """Answer the records that wait."""
         for future in waiting:
             future.set_result(None)
+
+
+class CountWithCall(CountCoroutine):
+    """Counts in a coroutine that makes a call of ``seconds_of(row)`` between read and write."""
+
+    def __init__(self, seconds_of: Callable[[Event], float]) -> None:
+        self.seconds_of = seconds_of
+
+    async def process_element(self, row: Event, ctx: Any) -> Iterable[CountRow]:
+        """Read, call, count and add."""
+        count, total = await self.acc.async_value() or (0, 0)
+        await asyncio.sleep(self.seconds_of(row))
+        count += 1
+        total += row.amount
+        await self.acc.async_update((count, total))
+        return [(row.user, row.amount, count, total)]
 
 
 class CountChained(KeyedProcessFunction[str, Event, CountRow]):

@@ -95,7 +95,7 @@ class Measured:
         """Measure PyFlink's operator with a timeout, in its environment, in turn with ours."""
         ratios, theirs = [], []
         for _ in range(self.repeat):
-            found = _flink(python, ROWS, 10, capacity, 30)
+            found = flink_seconds(python, "peer_flink_wait.py", ROWS, 10, capacity, 30)
             mine = seconds(ours(**GUARDS), ten_ms, ROWS, capacity, uv=UV)
             theirs.append(found["seconds"])
             ratios.append(found["seconds"] / mine)
@@ -109,8 +109,9 @@ class Measured:
         )
 
 
-def _flink(python: str, *arguments: float) -> Any:
-    command = [python, str(HERE / "peer_flink_wait.py"), *map(str, arguments)]
+def flink_seconds(python: str, script: str, *arguments: float) -> Any:
+    """Run a script of PyFlink's in its environment; return its seconds and version."""
+    command = [python, str(HERE / script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
