@@ -164,7 +164,7 @@ class Reads:
         self, batch: AddressedKeys, stalled: Sequence[_Candidates]
     ) -> Iterator[tuple[_Candidates, Hits, I64]]:
         """Read the blocks that cells wait for; yield the hits, and the cells searched for."""
-        wanted = [Wanted(one.run.source, one.run.table, np.unique(one.blocks)) for one in stalled]
+        wanted = [Wanted(one.run.source, one.run.table, _distinct(one.blocks)) for one in stalled]
         arrived: dict[int, list[RawBlock]] = {}
         count = 0
         for position, blocks in fetch(wanted):
@@ -174,6 +174,13 @@ class Reads:
                 yield from _resolved(batch, stalled, arrived)
                 arrived, count = {}, 0
         yield from _resolved(batch, stalled, arrived)
+
+
+def _distinct(numbers: I64) -> I64:
+    """Return what `numpy.unique` returns, which imports `numpy.ma` when it is first called."""
+    ordered = np.sort(numbers)
+    first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    return ordered[first[: len(ordered)]]
 
 
 def _entered(here: I64, cells: Sequence[I64]) -> I64:

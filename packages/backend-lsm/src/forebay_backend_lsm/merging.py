@@ -13,11 +13,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from forebay_backend_lsm.files.arrow import (
     binary_array,
     binary_from,
+    compute,
     flag_array,
     flags_of,
     taken,
@@ -281,7 +281,7 @@ def _without(cells: Cells, old: Mask, until: I64, *, stamped_lists: bool) -> Cel
 
 
 def _replaced(values: pa.Array, which: Mask, by: Sequence[bytes]) -> pa.Array:
-    return pc.replace_with_mask(joined([values]), flag_array(which), binary_array(by))
+    return compute().replace_with_mask(joined([values]), flag_array(which), binary_array(by))
 
 
 def _empty(values: pa.Array) -> Mask:
@@ -312,7 +312,7 @@ class _Clears:
         for prefix, (bits, rank) in self._found.items():
             start, stop = np.searchsorted(maps, np.array([bits, bits + 1], np.uint64)).tolist()
             older = start + np.flatnonzero(window.ranks[start:stop] < rank)
-            theirs = pc.starts_with(window.keys_at(older), pattern=prefix)
+            theirs = compute().starts_with(window.keys_at(older), pattern=prefix)
             answer[older[flags_of(theirs)]] = False
         last = None if bound is None else bound >> int(_MAP_PREFIX_SHIFT)
         self._found = {p: f for p, f in self._found.items() if last is not None and f[0] >= last}

@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 POOL: Final = pa.system_memory_pool()
 """The pool that holds columns. pyarrow's default pool retains memory that several threads have
@@ -26,6 +25,13 @@ def binary_array(items: Sequence[bytes]) -> pa.Array:
     return binary_from(offsets, pa.py_buffer(b"".join(items)))
 
 
+def compute() -> Any:
+    """Return Arrow's functions; importing them takes longer than reading a key."""
+    import pyarrow.compute
+
+    return pyarrow.compute
+
+
 def binary_from(offsets: npt.NDArray[Any], data: pa.Buffer) -> pa.Array:
     """View 32-bit or 64-bit offsets, and the bytes that they divide, as an array."""
     kind = pa.large_binary() if offsets.itemsize > 4 else pa.binary()  # noqa: PLR2004 - bytes
@@ -36,7 +42,7 @@ def taken(array: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
     """Return the items of ``array`` at ``positions``."""
     found = pa.py_buffer(np.ascontiguousarray(positions, np.int64))
     indices = pa.Array.from_buffers(pa.int64(), len(positions), [None, found])
-    return pc.take(array, indices, memory_pool=POOL)
+    return compute().take(array, indices, memory_pool=POOL)
 
 
 def flags_of(array: pa.Array) -> npt.NDArray[np.bool_]:

@@ -10,9 +10,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from forebay_backend_lsm.files.arrow import binary_array, binary_from, flags_of, taken
+from forebay_backend_lsm.files.arrow import binary_array, binary_from, compute, flags_of, taken
 from forebay_backend_lsm.files.cells import I64, U8, U64, Cells, Place, Positions, joined
 
 COMPRESSIONS: Final[dict[str, str | None]] = {"lz4": "lz4_raw", "zstd": "zstd", "none": None}
@@ -231,7 +230,7 @@ class Block:
 
     def _find_many(self, positions: Positions, keys: Sequence[bytes]) -> Positions:
         there = taken(joined([self.cells.keys]), np.minimum(positions, self.count - 1))
-        found = np.where(flags_of(pc.equal(there, binary_array(keys))), positions, -1)
+        found = np.where(flags_of(compute().equal(there, binary_array(keys))), positions, -1)
         # Keys that are not the first of their address are rare: each gets its own search.
         for i in np.flatnonzero(found < 0).tolist():
             found[i] = self._find(int(positions[i]), keys[i])

@@ -16,10 +16,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_lsm.files.arrow import POOL, binary_array, flags_of, taken
+from forebay_backend_lsm.files.arrow import POOL, binary_array, compute, flags_of, taken
 
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
@@ -142,7 +141,7 @@ class Cells:
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     """Concatenate binary arrays of either width into a large binary one."""
     wide = pa.large_binary()
-    alike = [a if a.type == wide else pc.cast(a, wide, memory_pool=POOL) for a in arrays]
+    alike = [a if a.type == wide else compute().cast(a, wide, memory_pool=POOL) for a in arrays]
     return pa.concat_arrays(alike, memory_pool=POOL)
 
 
@@ -157,7 +156,7 @@ def order_of(addresses: U64, keys: pa.Array) -> tuple[Positions, Mask]:
     same: Mask = ordered[1:] == ordered[:-1]
     ties = np.flatnonzero(same)
     if len(ties):
-        equal = flags_of(pc.equal(taken(keys, order[ties]), taken(keys, order[ties + 1])))
+        equal = flags_of(compute().equal(taken(keys, order[ties]), taken(keys, order[ties + 1])))
         if not equal.all():
             shared = same.copy()
             same[ties] = equal

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import url2pathname
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings.redaction import redacted
@@ -108,6 +107,8 @@ def _path_of(url: str) -> str:
             "with %23 for # and %3F for ?, or the path itself"
         )
     _check_folders(url, parts)
+    from urllib.request import url2pathname  # imports http, which few state directories need
+
     return url2pathname(parts.path)
 
 
