@@ -47,6 +47,8 @@ PAGES = [
     f"{LSM}/compaction",
     f"{LSM}/kept",
     f"{LSM}/versions/20",
+    f"{LSM}/keys?key=user-7",
+    f"{LSM}/difference?older=20&newer=24&state=visits",
     "/login",
     "/nothing",
 ]
@@ -159,6 +161,7 @@ def job(tmp_path_factory):
 def watched(job):
     process, folder = job
     command = ["console", "--state-dir", str(folder / "state"), "--port", "0", "--refresh", "0.5"]
+    command += ["--show-data"]
     with running(["-c", FOREBAY, *command], folder / "console") as console:
         yield Watched(process, address(console, folder / "console"), console)
 
@@ -252,6 +255,16 @@ def test_two_viewers_and_a_paused_one(watched, new_page):
     pages[2].locator(f"#v-{version + 1}").wait_for()
 
 
+def test_a_key_is_looked_up_in_a_form_that_stays_as_it_is(watched, new_page):
+    page = new_page()
+    page.goto(f"{watched.url}{LSM}/keys")
+    page.get_by_label("Key", exact=True).fill("user-7")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="In version").wait_for()
+    assert int(page.locator("td code").first.inner_text()) > 500
+    assert page.locator("#live").is_hidden(), "a look-up is not repeated"
+
+
 def test_the_keyboard_is_enough(watched, new_page):
     page = new_page()
     page.goto(watched.url)
@@ -339,6 +352,8 @@ def test_pictures(watched, new_page):
     picture(page, "timeline")
     page.goto(f"{watched.url}{LSM}/files")
     picture(page, "files")
+    page.goto(f"{watched.url}{LSM}/keys?key=user-7")
+    picture(page, "key")
     dark = new_page(**{**light, "color_scheme": "dark"})
     dark.goto(f"{watched.url}{LSM}/versions/20")
     picture(dark, "version")

@@ -25,7 +25,7 @@ PAGE = "/operators/clicks/sessions/compaction"
 PATIENCE_S = 100
 
 
-class Starting:
+class StartingWorker:
     """A worker that never comes up."""
 
     async def describe(self, marks):
@@ -37,7 +37,7 @@ class Starting:
 
 class Pool:
     def start(self):
-        return Starting()
+        return StartingWorker()
 
     async def lost_nodes(self):
         return ()

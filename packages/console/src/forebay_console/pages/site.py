@@ -184,7 +184,7 @@ class _Site:
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """Return the page of an error of storage."""
-        _log.warning("%s: %s", request.url.path, error)
+        _log.warning("%r: %s", request.url.path, error)
         return await self._error(request, 502, str(error))
 
     async def _error(self, request: Request, status: int, message: str) -> Response:
