@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import attrs
 import pytest
 
 from forebay_state_api.observing import HistoryReader, key_groups_of, list_operator, timeline_of
@@ -130,11 +131,24 @@ def test_the_listing_shows_pins_savepoints_and_compactions(job, storage, clock):
     assert listing.data_files == 4 + 2
 
 
+@pytest.mark.parametrize(("key", "known"), [("entries", True), ("cells", True), ("other", False)])
+def test_key_groups_have_shares_of_the_cells_that_the_backend_counts(job, key, known):
+    manifests = job.version(1, files=2)
+    counted = [
+        attrs.evolve(one, files=[attrs.evolve(file, meta={key: 20}) for file in one.files])
+        for one in manifests
+    ]
+    assert key_groups_of(counted).cells == ([10.0] * 8 if known else None)
+    mixed = [counted[0], manifests[1]]
+    assert key_groups_of(mixed).cells is None
+
+
 @pytest.mark.parametrize("counted", [True, False])
 def test_key_groups_have_shares_of_files_and_their_rows(job, counted):
     rows = {GROUP_ROWS: [1, 9, 0, 2]} if counted else {}
     groups = key_groups_of(job.version(1, metrics=rows, files=2))
     assert groups.bytes == [50.0] * 8
     assert groups.files == [2] * 8
+    assert groups.cells is None
     assert groups.rows == ([1, 9, 0, 2] * 2 if counted else None)
     assert groups.hottest(3) == ({1: 9, 5: 9, 3: 2} if counted else {})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_console.charts import Strip, strips
 from forebay_console.pages import formats
+from forebay_state_api.observing.key_groups import cells_of
 from forebay_state_api.versions.layout import data_version
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class SubtaskFiles:
     depth: int
     """The most files of one key group: each of them may be asked for a key."""
     bytes: int
-    entries: int | None
+    cells: int | None
     """Cells in files, with those that newer ones replace; ``None`` if the backend does not say."""
     deletes: int | None
     pending: int
@@ -74,12 +75,12 @@ def _stacked(found: Sequence[StateFile]) -> Sequence[tuple[StateFile, int]]:
 
 
 def _strip(file: StateFile, level: int) -> Strip:
-    made = data_version(file.name)
+    made, cells = data_version(file.name), cells_of(file)
     parts = [
         f"key groups {file.range.start} to {file.range.end}",
         formats.size(file.size),
         "" if made is None else f"made with version {made}",
-        f"{formats.count(file.meta['entries'])} entries" if "entries" in file.meta else "",
+        "" if cells is None else f"{formats.count(cells)} cells",
     ]
     return Strip(
         start=file.range.start,
@@ -99,13 +100,13 @@ def _subtask(manifest: Manifest, stack: Sequence[tuple[StateFile, int]]) -> Subt
         files=len(stack),
         depth=max((level for _, level in stack), default=-1) + 1,
         bytes=sum(file.size for file, _ in stack) + manifest.bytes_elsewhere,
-        entries=_sum(stack, "entries"),
-        deletes=_sum(stack, "deletes"),
+        cells=_sum(cells_of(file) for file, _ in stack),
+        deletes=_sum(file.meta.get("deletes") for file, _ in stack),
         pending=sum(name.endswith("/") for name in manifest.protected),
     )
 
 
-def _sum(stack: Sequence[tuple[StateFile, int]], name: str) -> int | None:
-    numbers: list[int | None] = [file.meta.get(name) for file, _ in stack]
+def _sum(given: Iterable[int | None]) -> int | None:
+    numbers = [*given]
     known = [number for number in numbers if number is not None]
     return sum(known) if known and len(known) == len(numbers) else None

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from forebay_state_api.versions.layout import Coordinates
     from forebay_state_api.versions.manifest import Manifest
 
-_CELLS: Final = 2_048
-"""The most cells of the map."""
+_SQUARES: Final = 2_048
+"""The most squares of the map."""
 _WIDEST: Final = 64
 """Cells in a row."""
 _HOTTEST: Final = 20
@@ -40,9 +40,12 @@ class Measure:
     """Combines the numbers of neighbours that share a cell."""
 
 
+_CELLS_MEANING: Final = "Cells in files, also those that newer files replace; in equal parts."
+
 MEASURES: Final = (
     Measure("rows", "Heat", "Rows of the newest micro-batch.", formats.count, sum),
     Measure("bytes", "Size", "Bytes in files; a file counts in equal parts.", formats.size, sum),
+    Measure("cells", "Cells", _CELLS_MEANING, formats.count, sum),
     Measure("files", "Files", "Files that are read for a key group.", formats.count, max),
 )
 """The numbers that the map can show."""
@@ -104,7 +107,7 @@ def _rows(
     numbers: Sequence[float], measure: Measure, manifests: Sequence[Manifest]
 ) -> tuple[Sequence[MapRow], int]:
     """Return a row for each subtask, or several if its range is long; and groups of a cell."""
-    each = -(-len(numbers) // _CELLS)
+    each = -(-len(numbers) // _SQUARES)
     rows = []
     for made in sorted((m.made for m in manifests), key=lambda made: made.range.start):
         cells = _cells(numbers, made.range, measure, each)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ import attrs
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 
 if TYPE_CHECKING:
+    from forebay_state_api.contract.files import StateFile
+    from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.versions.manifest import Manifest
 
 
@@ -23,6 +25,9 @@ class KeyGroups:
     """Bytes in files. A file that holds several key groups counts in equal parts."""
     files: Sequence[int]
     """Files that are read for the key group."""
+    cells: Sequence[float] | None
+    """Cells in files, with those that newer ones replace, spread as bytes are; ``None`` unless the
+    backend counts them."""
     rows: Sequence[int] | None
     """Rows of the micro-batch; ``None`` unless all subtasks counted them."""
 
@@ -37,8 +42,9 @@ class KeyGroups:
 def key_groups_of(manifests: Sequence[Manifest]) -> KeyGroups:
     """Return the numbers of a version, whose subtasks' manifests are given."""
     made = manifests[0].made
-    shares, counts = _per_file(manifests, made.max_parallelism)
-    rows = [0] * made.max_parallelism
+    groups = made.max_parallelism
+    files = [file for manifest in manifests for file in manifest.files]
+    rows = [0] * groups
     counted = True
     for manifest in manifests:
         of_range = manifest.metrics.get(GROUP_ROWS)
@@ -46,19 +52,42 @@ def key_groups_of(manifests: Sequence[Manifest]) -> KeyGroups:
         start = manifest.made.range.start
         rows[start : start + len(of_range or ())] = of_range or ()
     return KeyGroups(
-        version=made.version, bytes=shares, files=counts, rows=rows if counted else None
+        version=made.version,
+        bytes=_spread(files, groups, {file.name: file.size for file in files}),
+        files=[round(count) for count in _summed(((file.range, 1) for file in files), groups)],
+        cells=_cells(files, groups),
+        rows=rows if counted else None,
     )
 
 
-def _per_file(manifests: Sequence[Manifest], groups: int) -> tuple[list[float], list[int]]:
-    """Spread files over their key groups: steps at the ends of their ranges, summed up."""
+def cells_of(file: StateFile) -> int | None:
+    """Return the cells in a file, as its backend counts them; ``None`` if it does not."""
+    found: int | None = file.meta.get("entries", file.meta.get("cells"))
+    return found
+
+
+def _cells(files: Sequence[StateFile], groups: int) -> list[float] | None:
+    found = {file.name: cells_of(file) for file in files}
+    known = {name: cells for name, cells in found.items() if cells is not None}
+    return _spread(files, groups, known) if len(known) == len(found) else None
+
+
+def _spread(files: Sequence[StateFile], groups: int, numbers: Mapping[str, float]) -> list[float]:
+    """Spread the files' ``numbers`` over their key groups, in equal parts."""
     everywhere: dict[str, int] = {}
-    for file in (file for manifest in manifests for file in manifest.files):
+    for file in files:
         everywhere[file.name] = everywhere.get(file.name, 0) + len(file.range)
-    sizes, counts = [0.0] * (groups + 1), [0] * (groups + 1)
-    for file in (file for manifest in manifests for file in manifest.files):
-        share = file.size / everywhere[file.name]
-        for at, sign in ((file.range.start, 1), (file.range.end + 1, -1)):
-            sizes[at] += sign * share
-            counts[at] += sign
-    return [max(0.0, size) for size in accumulate(sizes[:-1])], list(accumulate(counts[:-1]))
+    parts = ((file.range, numbers[file.name] / everywhere[file.name]) for file in files)
+    return [max(0.0, number) for number in _summed(parts, groups)]
+
+
+def _summed(parts: Iterable[tuple[KeyGroupRange, float]], groups: int) -> Iterable[float]:
+    """Return for each key group the sum over the ranges that contain it.
+
+    The numbers are steps at the ends of their ranges, summed up.
+    """
+    steps = [0.0] * (groups + 1)
+    for part, number in parts:
+        steps[part.start] += number
+        steps[part.end + 1] -= number
+    return accumulate(steps[:-1])
