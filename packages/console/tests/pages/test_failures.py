@@ -1,0 +1,116 @@
+"""Storage that fails, and numbers that nobody knows: pages name them, and the rest goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.errors import StorageError
+from forebay_state_api.keys import key_group_range_of
+from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.layout import Coordinates
+from forebay_state_api.versions.manifest import Manifest, put_manifest
+
+HEAP = "/operators/clicks/visits"
+LSM = "/operators/clicks/sessions"
+
+
+class Failing(ForwardingStorage):
+    """Fails every request below a folder."""
+
+    below = "clicks/sessions"
+
+    def around(self, operation, name, request):
+        if name.startswith(self.below):
+            raise StorageError("the store is on fire")
+        return request()
+
+
+@pytest.fixture
+def failing(state_dir, new_console):
+    return new_console(Failing(open_storage(state_dir)))
+
+
+def test_one_operator_that_cannot_be_read_leaves_the_others(failing):
+    page = failing.page("/")
+    assert "not readable" in page
+    assert "the store is on fire" in page
+    assert failing.get(HEAP).status_code == 200
+    answer = failing.get(LSM)
+    assert (answer.status_code, "the store is on fire" in answer.text) == (502, True)
+
+
+def test_a_scrape_that_would_be_incomplete_fails(failing):
+    assert failing.get("/metrics").status_code == 502
+
+
+def test_a_page_recovers_with_its_storage(state_dir, new_console, monkeypatch):
+    console = new_console(Failing(open_storage(state_dir)), ttl_s=0)
+    assert console.get(LSM).status_code == 502
+    monkeypatch.setattr(Failing, "below", "nothing")
+    assert console.get(LSM).status_code == 200
+
+
+@pytest.fixture
+def stranger(new_console):
+    """An operator of a third party's backend, which counts nothing."""
+    root = MemoryStorage("memory://stranger")
+    for version in (1, 2):
+        for subtask in range(2):
+            made = Coordinates(
+                version=version,
+                max_parallelism=8,
+                parallelism=2,
+                subtask=subtask,
+                range=key_group_range_of(subtask, 2, 8),
+                epoch=1,
+                run_key="0123456789abcdef",
+                attempt_id=version,
+                random_id=layout.random_id(),
+            )
+            name = layout.data_name(version, "acme")
+            manifest = Manifest(
+                made=made,
+                uid="op",
+                backend="acme",
+                parents=[],
+                opened_version=version - 1,
+                now_us=0,
+                files=[StateFile(name=name, size=100, range=made.range)],
+                meta={},
+                protected=(),
+                descriptions={},
+                operator_state={},
+                metrics={},
+            )
+            operator = OperatorStorage(root, "query/op")
+            operator.put(name, bytes(100))
+            put_manifest(operator, manifest)
+    return new_console(root, show_data=True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/groups", "/states", "/files", "/compaction", "/kept", "/versions/2", "/difference"],
+)
+def test_pages_show_what_a_strange_backend_stores(stranger, path):
+    assert "\N{EN DASH}" in stranger.page(f"/operators/query/op{path}")
+
+
+def test_numbers_that_are_not_known_are_said_to_be_unknown(stranger):
+    assert "These versions have no times" in stranger.page("/operators/query/op")
+    assert "This version has no times" in stranger.page("/operators/query/op/versions/2")
+    groups = stranger.page("/operators/query/op/groups")
+    assert "Not known: the rows of key groups, which the runtime" in groups
+    assert "Not known: the cells of key groups, which the backend" in groups
+    assert "Not known: the bytes" not in groups
+
+
+def test_a_backend_that_is_not_installed_cannot_be_looked_into(stranger):
+    page = stranger.page("/operators/query/op/keys?key=a")
+    assert "acme" in page
+    assert "install the distribution that brings it" in page
