@@ -10,6 +10,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 SETTINGS = {
     "in_flight_limit",
     "calls_in_flight",
+    "record_timeout",
     "batch_size",
     "page_size",
     "read_ahead",

@@ -6,6 +6,7 @@ tracebacks unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from types import FrameType
@@ -26,6 +27,14 @@ _OURS: Final = frozenset(
         "forebay_state_api",
     }
 )
+
+
+LIBRARIES: Final = tuple(
+    path + "/"
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
+)
+"""Where the code of Python and of installed packages is."""
 
 
 def encodable(text: str) -> str:
@@ -49,6 +58,21 @@ def users_frames(error: BaseException) -> str:
 def frames_outside(error: BaseException) -> list[tuple[FrameType, int]]:
     """Return (frame, line) of each frame of ``error`` outside Forebay, the innermost one last."""
     return [frame for frame in traceback.walk_tb(error.__traceback__) if not _is_ours(frame[0])]
+
+
+def users_stack(frame: FrameType) -> str:
+    """Return the stack of user's code that runs, with the libraries that it has called.
+
+    ``frame`` is the innermost one of a thread. Returns an empty text if Forebay's own code runs, or
+    code that it has called.
+    """
+    frames = [one for one, _ in traceback.walk_stack(frame)]
+    own = [one for one in frames if not one.f_code.co_filename.startswith(LIBRARIES)]
+    if not own or _is_ours(own[0]):
+        return ""
+    outside = [(one, one.f_lineno) for one in reversed(frames) if not _is_ours(one)]
+    shown = traceback.StackSummary.extract(iter(outside[-SHOWN_FRAMES:]))
+    return "".join(shown.format()).rstrip()
 
 
 def _frames(error: BaseException) -> list[str]:

@@ -151,13 +151,6 @@ def test_what_does_not_open_is_named_and_the_others_are_closed() -> None:
     assert [client.closed for client in OPENED] == [True]
 
 
-def _plain(row: Any, ctx: Any) -> list[Any]:
-    return []
-
-
-_plain.clients = Clients(http=opened)  # type: ignore[attr-defined]
-
-
 async def _undeclared(row: Any, ctx: Any) -> Any:
     return [ctx.clients.http]
 
@@ -172,11 +165,10 @@ _misspelt.clients = Clients(http=opened)  # type: ignore[attr-defined]
 @pytest.mark.parametrize(
     ("fn", "says"),
     [
-        (_plain, "has clients, and no method that can await them. Make .* an async def"),
         (_undeclared, r"declares no clients. Give it .* clients = Clients\(http=\.\.\.\)"),
         (_misspelt, r"ctx\.clients\.htp: the function declares http\. Add htp= to its Clients"),
     ],
-    ids=["plain", "undeclared", "misspelt"],
+    ids=["undeclared", "misspelt"],
 )
 def test_clients_that_cannot_be_used_are_named(fn: Any, says: str) -> None:
     with FunctionHarness(fn, "k") as h, pytest.raises(ConfigurationError, match=says):

@@ -21,7 +21,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.engine.failed_record import FailedRecord
-from forebay_state_api.testing import FunctionHarness, VirtualClock
+from forebay_state_api.testing import CallTry, FunctionHarness, VirtualClock
 
 N = ValueStateDescriptor("n", int, default=0)
 ROWS = [{"k": str(number), "n": 0} for number in range(50)]
@@ -353,3 +353,61 @@ def test_records_that_fail_alone_give_their_places_back(limit: int) -> None:
         out = running.process(ROWS[:10])
     assert {(one.key, one.type) for one in out} == {(str(n), "ValueError") for n in range(10)}
     assert all(isinstance(one, FailedRecord) for one in out)
+
+
+# -- failures that a test injects ---------------------------------------------------------------
+
+
+class Charges(KeyedProcessFunction[Any, Any, Any]):
+    calls = Calls(timeout=100, retry=Retry(2, on=ConnectionError))
+
+    async def process_element(self, row: Any, ctx: Any) -> Any:
+        yield row["k"], await ctx.call(self.charge, row["k"], amount=5)
+
+    async def charge(self, key: str, *, amount: int) -> str:
+        CHARGED.append(key)
+        return f"{key} pays {amount}"
+
+
+CHARGED: list[str] = []
+
+
+async def _loses_first_answers(call: CallTry) -> Any:
+    answer = await call.make()
+    if call.attempt == 1:
+        raise ConnectionError("the answer was lost")
+    return answer
+
+
+async def _refuses_one(call: CallTry) -> Any:
+    await asyncio.sleep(10)
+    if call.key == "1":
+        raise ValueError(f"no {call.kwargs['amount']} for {call.args[0]}")
+    return await call.make()
+
+
+def test_a_test_fails_calls_before_or_after_they_are_made() -> None:
+    CHARGED.clear()
+    options: Any = {"clock": VirtualClock(), "on_call": _loses_first_answers}
+    with FunctionHarness(Charges(), "k", **options) as running:
+        assert sorted(running.process(ROWS[:3])) == [(k, f"{k} pays 5") for k in "012"]
+        assert figures(running)["call_retries"] == 3
+    assert sorted(CHARGED) == [*"001122"]
+
+
+def test_a_test_answers_in_place_of_a_service() -> None:
+    CHARGED.clear()
+    options: Any = {"clock": VirtualClock(), "on_call": _refuses_one, "on_error": "column"}
+    with FunctionHarness(Charges(), "k", **options) as running:
+        out = running.process(ROWS[:3])
+    (failed,) = (one for one in out if isinstance(one, FailedRecord))
+    assert (failed.key, failed.message) == ("1", "no 5 for 1")
+    assert sorted(CHARGED) == ["0", "2"]
+
+
+def test_on_call_needs_a_function_that_can_have_calls() -> None:
+    with (
+        FunctionHarness(Charges().process_element, "k", on_call=_refuses_one) as running,
+        pytest.raises(ConfigurationError, match="on_call= is for functions that can have"),
+    ):
+        running.process(ROWS)

@@ -331,6 +331,7 @@ def keyed(
     error_limit: int | None = None,
     in_flight_limit: int | None = None,
     calls_in_flight: int | None = None,
+    record_timeout: timedelta | float | str | None = None,
     batch_size: int | None = None,
     page_size: int | None = None,
     read_ahead: bool | None = None,
@@ -380,6 +381,9 @@ def keyed(
     :param calls_in_flight: maximum number of calls that ``ctx.call`` makes at once in a subtask.
         While as many records wait for anything but state, no further record begins. Default: the
         setting; without one ``in_flight_limit`` bounds them.
+    :param record_timeout: longest time of a record from its first wait to its end, as a timedelta,
+        in seconds, or like ``"30s"``. A record that takes longer is cancelled, with its tasks; it
+        fails the micro-batch, or as ``on_error`` says. Default: the setting; without one, no limit.
     :param batch_size: maximum number of state requests that go to the backend at once. Default: the
         setting.
     :param page_size: number of elements in a page of a state iterator. Default: the setting.
@@ -408,6 +412,7 @@ def keyed(
             "state.backend": backend,
             "in-flight-limit": in_flight_limit,
             "calls-in-flight": calls_in_flight,
+            "record-timeout": record_timeout,
             "batch-size": batch_size,
             "page-size": page_size,
             "read-ahead": read_ahead,

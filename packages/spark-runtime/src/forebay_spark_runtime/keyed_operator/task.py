@@ -80,8 +80,8 @@ class SubtaskJob:
         error_rows, output = self._output(task, clock)
         now_us = NO_TIME if first is None else batch_input.now_us(first)
         function = unpickled(self.function, f"operator {self.options.uid!r}: {self.function_name}")
-        call = loop_thread().call if awaits_anything(function) else _call
         subtask = self._subtask(operator, function, now_us, error_rows)
+        call = TaskCalls(subtask, on_loop=awaits_anything(function))
         with loading(freeze) as loaded, _open(subtask, call):
             loaded()
             clock.switch(Phase.REST)
@@ -147,9 +147,20 @@ class SubtaskJob:
         )
 
 
-def _call(fn: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call on this thread what awaits state only."""
-    return fn(*arguments, **named)
+class TaskCalls:
+    """Calls parts of a subtask: on the loop's thread what may await anything, else on this one."""
+
+    def __init__(self, subtask: Subtask, *, on_loop: bool) -> None:
+        self._subtask = subtask
+        self._on_loop = on_loop
+
+    def __call__(self, fn: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call ``fn``, and return or raise what it does."""
+        # A plain method's first coroutine makes a subtask one that awaits anything.
+        self._on_loop = self._on_loop or self._subtask.awaits_anything
+        if self._on_loop:
+            return loop_thread().call(fn, *arguments, **named)
+        return fn(*arguments, **named)
 
 
 @contextlib.contextmanager

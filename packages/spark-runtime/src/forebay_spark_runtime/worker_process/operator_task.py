@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from forebay_spark_runtime.worker_process.cache_warming import keep_warm
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due
 from forebay_state_api.compaction.process_services import service_of
+from forebay_state_api.engine.loop_thread import lend_loop
 from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.metrics.phases import Phase
@@ -80,6 +81,7 @@ class OperatorTask:
             lateness_us=lateness_us,
             error_rows=error_rows,
             measures=self._measures,
+            lend_loop=lend_loop,
         )
 
     def commit(self, subtask: Subtask) -> SubtaskReport:

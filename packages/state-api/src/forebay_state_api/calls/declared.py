@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 from forebay_state_api.calls.checks import checked_policy
 from forebay_state_api.calls.policies import Duration, Rate, Retry
 from forebay_state_api.errors import ConfigurationError
@@ -53,6 +56,9 @@ class Calls:
             rate=rate,
             hedge=hedge,
         )
+
+        self.stand_in: Callable[[Any], Awaitable[Any]] | None = None
+        """Makes each try of a test, instead of the try itself."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Refuse another name than ``calls``, under which nothing would read them."""

@@ -20,8 +20,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from forebay_state_api.engine.forced_end import close_coroutine
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.record_task import RecordTask
+from forebay_state_api.engine.waiting_lines import where_it_waits
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import StateFuture, current_scheduler, enter_scheduler
 
@@ -104,13 +106,14 @@ class Scope(Protocol):
 class WakingInbox(queue.SimpleQueue[Callable[[], object]]):
     """Actions for the task thread; each stops a loop in which that thread waits."""
 
-    def __init__(self, awaits: Awaits) -> None:
-        self._awaits = awaits
+    awaits: Awaits | None = None
+    """The foreign things that the thread waits for; ``None``: it never waits in a loop."""
 
     def put(self, item: Callable[[], object], *_: Any) -> None:
         super().put(item)
-        if self._awaits.turning:
-            self._awaits.loop.call_soon_threadsafe(self._awaits.loop.stop)
+        awaits = self.awaits
+        if awaits is not None and awaits.turning:
+            awaits.loop.call_soon_threadsafe(awaits.loop.stop)
 
 
 class Awaits:
@@ -127,14 +130,16 @@ class Awaits:
         """Whether the loop stops after this turn."""
         self.go_on: Callable[[], object] | None = None
         """Runs the records that can go on, as a job of a thread whose loop always turns."""
-        self._post: Callable[[Callable[[], object]], None] | None = getattr(_LOOPS, "post", None)
+        self.post: Callable[[Callable[[], object]], None] | None = getattr(_LOOPS, "post", None)
+        """Runs a job on the thread that always turns the loop, if there is one."""
         self._posted = False
         self._entered: RecordTask | None = None
         self._spare = RecordTask(loop, self._running_record)
         self._unshared = sys.getrefcount(self._spare)
         """The references to a spare task that no record has kept, without asyncio's own."""
         self._hooks: Any = None
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
+        """The thread that runs the engine, or ran it last."""
 
     # -- user code ----------------------------------------------------------------------------
 
@@ -142,13 +147,16 @@ class Awaits:
         """Let the loop count as running; return false if it does already."""
         if self._entered is not None:
             return False
+        self.thread = threading.get_ident()
         self._hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(finalizer=self.finalize)
         self._begin(self._spare)
         return True
 
     def leave(self) -> None:
-        """End what `enter` began."""
+        """End what `enter` began; does nothing if that was not called."""
+        if self._entered is None:
+            return
         self._end()
         sys.set_asyncgen_hooks(*self._hooks)
 
@@ -162,11 +170,20 @@ class Awaits:
         self._entered = None
         asyncio._set_running_loop(None)
 
-    def step_as(self, task: RecordTask | None) -> None:
-        """Make ``task`` the current one; ``None``: the spare."""
-        if self._entered is not None:
+    def step_as(self, task: RecordTask | None) -> RecordTask | None:
+        """Make ``task`` the current one; ``None``: the spare. Return the one before."""
+        before = self._entered
+        if before is not None:
             self._end()
         self._begin(self._spare if task is None else task)
+        return None if before is self._spare else before
+
+    def spare_is_free(self) -> bool:
+        """Return whether code may step as the spare: it is current, and nobody has kept it."""
+        spare = self._spare
+        # More references are `_entered`, asyncio's and the one here.
+        kept = sys.getrefcount(spare) > self._unshared + 3
+        return self._entered is spare and not kept and spare.cancelled_record is None
 
     def take_spare(self) -> RecordTask | None:
         """Return the spare task if the running record kept or cancelled it; make another one."""
@@ -188,7 +205,7 @@ class Awaits:
 
     def finalize(self, generator: Any) -> None:
         """Close an asynchronous generator that nobody iterates any more; from any thread."""
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.thread:
             self._close(generator)
         else:
             self.loop.call_soon_threadsafe(self._close, generator)
@@ -275,9 +292,9 @@ class Awaits:
             if not self._stopped:
                 self._stopped = True
                 self.loop.stop()
-        elif self._post is not None and not self._posted:
+        elif self.post is not None and not self._posted:
             self._posted = True
-            self._post(self._go_on)
+            self.post(self._go_on)
 
     def _go_on(self) -> None:
         self._posted = False
@@ -290,20 +307,67 @@ class Awaits:
         """Cancel the records of a failed micro-batch, and wait for their ``finally`` blocks."""
         scheduler = self.scheduler
         scheduler.current = None
-        records = list(scheduler.busy.values())
-        for record in records:
+        for record in scheduler.busy.values():
             record.waiting = None
-            for child in tuple(record.children or ()):
-                child.cancel()
-            if record.driver is not None:
-                record.driver.cancel()
+            cancel(record)
+        parents = [record for record in scheduler.busy.values() if record.children]
         deadline = self.loop.time() + CLOSING_S
         while (left := deadline - self.loop.time()) > 0:
             if scheduler.run_ready_quietly():
+                parents = [record for record in parents if not cancel_children(record)]
                 continue
             if not self.in_flight:
                 break
             self.wait(scheduler.waking_inbox, left)
+        for record in scheduler.busy.values():
+            if is_under_way(record):
+                close_by_force(record)
+
+
+def steps_under_way(record: Record) -> list[Any]:
+    """Return the steps of a record's coroutines that have not ended."""
+    steps = (record.driver, *(record.driven or ()))
+    return [one for one in steps if one is not None and not one.ended]
+
+
+def is_under_way(record: Record) -> bool:
+    """Return whether coroutines or children of a record have not ended."""
+    return bool(record.children) or bool(steps_under_way(record))
+
+
+def cancel(record: Record) -> None:
+    """Cancel the coroutines of a record, or where all have ended its children.
+
+    Their ``finally`` blocks run. Coroutines come first: one that waits for a group of children
+    cancels them itself, and a second time would end their ``finally`` blocks.
+    """
+    for steps in steps_under_way(record):
+        steps.cancel()
+    cancel_children(record)
+
+
+def cancel_children(record: Record) -> bool:
+    """Cancel the children that nobody has cancelled; return false if it is too early."""
+    if not all(steps.cancellation_taken for steps in steps_under_way(record)):
+        return False
+    for child in tuple(record.children or ()):
+        if not child.cancelling():
+            child.cancel()
+    return True
+
+
+def close_by_force(record: Record) -> None:
+    """Close what has not ended within `CLOSING_S` of its cancellation, and log where it waits."""
+    _log.warning(
+        "a record of key %.200r was cancelled and did not end within %g s: its code catches "
+        "asyncio.CancelledError, and is closed%s",
+        record.key,
+        CLOSING_S,
+        where_it_waits(record),
+    )
+    for child in tuple(record.children or ()):
+        child.get_coro().close_by_force()
+        child.cancel()
 
 
 class ForeignWait:
@@ -408,6 +472,7 @@ class Child(Coroutine[Any, Any, Any]):
 
     def __init__(self, coroutine: Any, record: Record, namespace: Any) -> None:
         self._coroutine = coroutine
+        self._is_closed = False
         self.record = record
         self.namespace = namespace
 
@@ -418,10 +483,18 @@ class Child(Coroutine[Any, Any, Any]):
         return self._step(self._coroutine.send, value)
 
     def throw(self, *error: Any) -> Any:
+        if self._is_closed:
+            raise asyncio.CancelledError
         return self._step(self._coroutine.throw, *error)
 
     def close(self) -> None:
         self._coroutine.close()
+
+    def close_by_force(self) -> None:
+        """End the coroutine now; its task counts as cancelled."""
+        self._is_closed = True
+        with contextlib.suppress(Exception):
+            self._step(lambda: close_coroutine(self._coroutine))
 
     def __await__(self) -> Any:
         return self._coroutine.__await__()

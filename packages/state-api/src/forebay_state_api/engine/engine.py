@@ -28,10 +28,11 @@ from forebay_state_api.engine.measures import Measures, figures_of
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
-from forebay_state_api.engine.record_calls import RecordCall, RecordCalls, declared_policy
+from forebay_state_api.engine.record_calls import RecordCalls, declared_calls
 from forebay_state_api.engine.record_keys import RecordKeys
 from forebay_state_api.engine.record_methods import (
     Adapter,
+    awaits_anything,
     broadcast_method,
     flat_map_callable,
     form_of,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.migration import Lineage
     from forebay_state_api.engine.failed_record import ErrorRows
     from forebay_state_api.engine.journal import Journal
+    from forebay_state_api.engine.loop_thread import LentLoop
     from forebay_state_api.engine.operator_state.operator_state import OperatorState
     from forebay_state_api.engine.record_methods import RecordMethod
     from forebay_state_api.job.descriptors import StateDescriptor
@@ -126,6 +128,7 @@ class Engine:
         error_rows: ErrorRows | None = None,
         measures: Measures | None = None,
         query: str = "",
+        lend_loop: Callable[[], LentLoop] | None = None,
     ) -> None:
         """``operator_state`` belongs to ``function``; without it there is only keyed state.
 
@@ -133,7 +136,8 @@ class Engine:
         ``rewrites`` it is empty, and their cells are copied into it after `open`. ``times`` are the
         clocks of timers; default: ``now_us`` and no watermark.
         With ``error_rows`` records fail alone; without it a failure fails the micro-batch.
-        ``query`` is the query in idempotency keys.
+        ``query`` is the query in idempotency keys. ``lend_loop`` lends the loop for coroutines of
+        plain methods; without it they have the loop of this thread.
         """
         self.function = function
         self.operator_state = operator_state
@@ -184,8 +188,11 @@ class Engine:
             self._methods.append(on_timer)
         self._broadcast = self._broadcast_input()
         self._asynchronous = any(method.is_asynchronous for method in self._methods)
-        if self._asynchronous and (loop := loop_of_thread()) is not None:
-            self.scheduler.await_anything(loop).go_on = self._go_on
+        self._lend_loop = lend_loop
+        self._lent: LentLoop | None = None
+        if awaits_anything(function):
+            self._await_anything(loop_of_thread())
+        self.scheduler.find_loop = self._find_loop
         self.scheduler.start = self._start
         self.scheduler.bind_namespace = self._bind_namespace
         self.scheduler.describe = self.where
@@ -213,6 +220,7 @@ class Engine:
             "batch_size": self.settings.batch_size,
             "drain_timeout_s": self.settings.drain_timeout_s,
             "calls_in_flight": self.settings.calls_in_flight,
+            "record_timeout_s": self.settings.record_timeout_s,
             "measures": self.measures,
         }
         if error_rows is None:
@@ -457,6 +465,38 @@ class Engine:
         tables = [(state.spec, state.table) for state in self.states.values()]
         return tables if self.timers is None else [*tables, *self.timers.tables]
 
+    # -- loops --------------------------------------------------------------------------------
+
+    @property
+    def awaits_anything(self) -> bool:
+        """Whether records may await anything: from now on the loop's own thread runs them."""
+        return self.scheduler.awaits is not None
+
+    def _await_anything(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        if loop is not None:
+            self.scheduler.await_anything(loop).go_on = self._go_on
+        return loop is not None
+
+    def _find_loop(self) -> bool:
+        """Let coroutines of plain methods await anything, from the first one on."""
+        if self._lend_loop is None:
+            found = self._await_anything(loop_of_thread())
+        else:
+            self._lent = self._lend_loop()
+            found = self._await_anything(self._lent.loop)
+            awaits = self.scheduler.awaits
+            assert awaits is not None
+            awaits.post = self._lent.post
+        if found and self.scheduler.awaits is not None:
+            self.scheduler.awaits.enter()
+        return found
+
+    def give_loop_back(self) -> None:
+        """Give a lent loop back: its own thread turns it until the engine runs on that thread."""
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            lent.give_back()
+
     # -- calls of the world -------------------------------------------------------------------
 
     async def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -468,11 +508,11 @@ class Engine:
             clients = self.context.clients
             self._calls = RecordCalls(
                 self.scheduler,
-                declared_policy(self.function),
+                declared_calls(self.function),
                 in_flight=self.settings.calls_in_flight,
                 client=CallClients(clients) if isinstance(clients, TaskClients) else NoClient(),
             )
-        return await self._calls.call(RecordCall(fn, args, kwargs))
+        return await self._calls.call(fn, args, kwargs)
 
     def call_figures(self) -> dict[str, float]:
         """Return what was measured of ``ctx.call``; empty if no call was made."""
@@ -719,7 +759,7 @@ class Engine:
 class _UserCode:
     """Wraps everything that may run user code: makes this the task thread, and reports errors."""
 
-    __slots__ = ("_before", "_engine", "_entered", "_phase", "_phase_before")
+    __slots__ = ("_before", "_engine", "_enters", "_phase", "_phase_before")
 
     def __init__(self, engine: Engine, phase: str | None) -> None:
         self._engine = engine
@@ -731,7 +771,7 @@ class _UserCode:
         engine.scheduler.enter()
         self._before = enter_scheduler(engine.scheduler)
         awaits = engine.scheduler.awaits
-        self._entered = awaits is not None and awaits.enter()
+        self._enters = awaits is None or awaits.enter()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         engine = self._engine
@@ -749,8 +789,9 @@ class _UserCode:
             elif isinstance(error, (Exception, SystemExit, asyncio.CancelledError)):
                 engine.blame(error)
         finally:
-            if self._entered:
-                engine.scheduler.awaits.leave()  # type: ignore[union-attr] # it was entered
+            if self._enters and (awaits := engine.scheduler.awaits) is not None:
+                awaits.leave()
+                engine.give_loop_back()
             engine._phase = self._phase_before
             enter_scheduler(self._before)
 

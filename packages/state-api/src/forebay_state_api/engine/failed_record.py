@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -18,7 +17,7 @@ from forebay_state_api.errors import (
     OutputSchemaError,
     StateAccessError,
 )
-from forebay_state_api.user_frames import encodable, frames_outside
+from forebay_state_api.user_frames import LIBRARIES, encodable, frames_outside
 
 DEFAULT_ERROR_LIMIT: Final = 1_000
 """Failed records that one subtask accepts in one micro-batch."""
@@ -28,12 +27,6 @@ SHOWN_FAILURES: Final = 3
 
 _OF_A_RECORD: Final = (OutputSchemaError, StateAccessError)
 """Errors that Forebay raises about one record's code."""
-
-_LIBRARIES: Final = tuple(
-    path + "/"
-    for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    if (path := sysconfig.get_path(name))
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -106,7 +99,7 @@ def users_line(error: BaseException) -> str | None:
     frames = traceback.StackSummary.extract(iter(frames_outside(error)), lookup_lines=False)
     if not frames:
         return None
-    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
     last = (own or frames)[-1]
     return encodable(f"{last.filename}:{last.lineno} in {last.name}")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from forebay_state_api.engine import awaits
 from forebay_state_api.engine.awaits import Scope, raise_unread
 from forebay_state_api.engine.failed_record import (
     SHOWN_FAILURES,
@@ -22,7 +23,9 @@ from forebay_state_api.engine.failed_record import (
 from forebay_state_api.engine.isolating_loops import LOOPS
 from forebay_state_api.engine.journal import Journal, undo
 from forebay_state_api.engine.record import IsolatedRecord
+from forebay_state_api.engine.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
+from forebay_state_api.engine.waiting_lines import awaited_by, where_it_waits
 from forebay_state_api.errors import OutputSchemaError, StateAccessError
 from forebay_state_api.job.futures import Dropped, of_failed_record
 
@@ -30,7 +33,7 @@ from forebay_state_api.job.futures import Dropped, of_failed_record
 class IsolatingScheduler(Scheduler):
     """Puts back what a failed record changed, and lets the others go on."""
 
-    __slots__ = ("_error_rows", "_first", "forget_requests", "journal", "method_of")
+    __slots__ = ("_closing", "_error_rows", "_first", "forget_requests", "journal", "method_of")
 
     isolates = True
     record_class = IsolatedRecord
@@ -44,6 +47,8 @@ class IsolatingScheduler(Scheduler):
         self.journal = Journal()
         self._error_rows = error_rows
         self._first: list[FailedRecord] = []
+        self._closing = RecordDeadlines(awaits.CLOSING_S)
+        self._times.append(self._closing)
 
     # -- the ends of records ------------------------------------------------------------------
 
@@ -111,8 +116,9 @@ class IsolatingScheduler(Scheduler):
         record = self.current
         if record is not None:
             self._set_aside()
-            self._drop(record, error)
-            self._finish(record)
+            record.open -= 1
+            self._fail_step(record, error)
+            self._go_on(record)
             return
         row = self._failed_row(error, self.row, self.context._key, self.side)
         self.journal.undo()
@@ -122,7 +128,56 @@ class IsolatingScheduler(Scheduler):
         self.tail = FRESH
 
     def _fail_step(self, record: Any, error: Exception) -> None:
+        if record.ending:
+            return  # the first error counts
+        if self.fails_batch or not fails_alone(error):
+            raise error
+        if self.awaits is not None and awaits.is_under_way(record):
+            self._cancel(record, error)
+        else:
+            self._drop(record, error)
+
+    def _cancel(self, record: Any, error: Exception) -> None:
+        """Let a record end what it has under way, its ``finally`` blocks, before it fails."""
+        record.error = record.error or error
+        record.ending = True
+        self._closing.add(record)
+        running: Any = self.current
+        self.current = None
+        awaits.cancel(record)
+        self.current = running
+
+    def _run_steps(self, record: Any) -> None:
+        super()._run_steps(record)
+        if record.ending and not record.failed:
+            awaits.cancel_children(record)
+            if not awaits.is_under_way(record):
+                self._drop_apart(record, record.error)
+
+    def _drop_apart(self, record: Any, error: Exception) -> None:
+        """Drop a record between the steps of others."""
+        context = self.context
+        before = self.current, context._key, context._group
         self._drop(record, error)
+        self.current, context._key, context._group = before
+
+    def _end_late(self, record: Any, deadlines: RecordDeadlines) -> None:
+        if self.fails_batch:
+            super()._end_late(record, deadlines)
+        self.mark, self.journal.last = len(self.rows_out), None
+        if deadlines is self._closing:
+            awaits.close_by_force(record)
+            self._drop_apart(record, record.error)
+        else:
+            self._fail_step(record, self._late(record, deadlines))
+        if not record.open:
+            self._finish(record)
+
+    def _late(self, record: Any, deadlines: RecordDeadlines) -> RecordTimeoutError:
+        return RecordTimeoutError(
+            f"it took longer than record_timeout={deadlines.limit_s:g} s, and waits for "
+            f"{awaited_by(record)}{where_it_waits(record)}"
+        )
 
     def _take_answer(self, record: Any, request: Any, answer: Any) -> None:
         self.mark = len(self.rows_out)
@@ -141,6 +196,7 @@ class IsolatingScheduler(Scheduler):
         self.current, context._key, context._group = record, record.key, record.group
         row = self._failed_row(record.error or error, record.row, record.key, record.side)
         record.failed = True
+        self._closing.remove(record)
         turns, record.turns = record.turns, []
         for child in tuple(record.children or ()):
             child.cancel()

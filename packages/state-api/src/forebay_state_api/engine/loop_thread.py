@@ -45,7 +45,7 @@ class LoopThread:
     def _run(self, ready: Future[None]) -> None:
         loop = loop_of_thread()
         assert loop is not None
-        self._loop = loop
+        self.loop = loop
         serve_loop(self.post)
         ready.set_result(None)
         while True:
@@ -68,7 +68,7 @@ class LoopThread:
     def post(self, job: Callable[[], object]) -> None:
         """Run ``job`` on the thread soon; it must not raise."""
         self._jobs.put(job)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
 
     def call(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``fn`` on the thread, and return or raise what it does."""
@@ -83,6 +83,37 @@ class LoopThread:
         with waits_for_task_thread():
             self.post(job)
             return done.result()
+
+
+class LentLoop:
+    """The thread's loop, while another thread uses it: for coroutines that plain methods return.
+
+    A plain method runs on the task's thread. That it returns coroutines is known when it has
+    returned the first one, whose steps belong on a loop that always turns.
+    """
+
+    def __init__(self, owner: LoopThread) -> None:
+        """Wait until the owner has stopped the loop."""
+        self.post = owner.post
+        self._returned = threading.Event()
+        taken = threading.Event()
+
+        def lend() -> None:
+            taken.set()
+            self._returned.wait()
+
+        owner.post(lend)
+        taken.wait()
+        self.loop = owner.loop
+
+    def give_back(self) -> None:
+        """Let the owner turn the loop again."""
+        self._returned.set()
+
+
+def lend_loop() -> LentLoop:
+    """Lend the loop of the thread of this process."""
+    return LentLoop(loop_thread())
 
 
 def loop_thread() -> LoopThread:

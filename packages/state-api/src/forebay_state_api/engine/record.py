@@ -39,6 +39,7 @@ class Record:
     __slots__ = (
         "children",
         "completed",
+        "driven",
         "driver",
         "foreign",
         "group",
@@ -61,8 +62,8 @@ class Record:
 
     failed = False
     """Whether it has failed alone: nothing of it runs any more."""
-    driven: set[Any] | None = None
-    """The coroutines of its callbacks that have not ended, where records fail alone."""
+    ending = False
+    """Whether it was cancelled, and fails once its coroutines and children have ended."""
 
     def __init__(self, scheduler: Waiter, key: Any, group: int, side: int) -> None:
         self.scheduler = scheduler
@@ -82,6 +83,9 @@ class Record:
         """Later records of the key, in order."""
         self.driver: Any = None
         """The suspended coroutine in which the record method runs, or its steps."""
+        self.driven: set[Any] | None = None
+        """The other coroutines that its code has returned and that have not ended, or their steps.
+        """
         self.stack: list[Step] = []
         """Steps that depend on the request that completes now; the last runs next, before turns."""
         self.turns: list[Turn] = []
@@ -163,13 +167,13 @@ class Record:
 class IsolatedRecord(Record):
     """A record that fails alone."""
 
-    __slots__ = ("driven", "error", "failed", "log")
+    __slots__ = ("ending", "error", "failed", "log")
 
     def begin(self) -> None:
         """Set what only such a record has."""
         self.log: Any = None
         """The last entry of the journal about its changes."""
-        self.driven = None
+        self.ending = False
         self.error: Exception | None = None
         """An error with which it fails at its end, even if its code caught it."""
         self.failed = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from forebay_state_api.calls.caller import Caller, CallPolicy, ReplaceableClient
+from forebay_state_api.calls.caller import Caller, ReplaceableClient
 from forebay_state_api.calls.counts import Counts
 from forebay_state_api.calls.declared import Calls
 from forebay_state_api.calls.worker_slots import Sweeper, WorkerSlot
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from forebay_state_api.engine.record import Record
     from forebay_state_api.engine.scheduler import Scheduler
 
-WITHOUT_LIMITS: Final = CallPolicy()
 
-
-@attrs.frozen
-class RecordCall:
-    """A function of the user's, and its arguments."""
+@attrs.define(eq=False)
+class CallTry:
+    """A try of a ``ctx.call``."""
 
     fn: Callable[..., Any]
+    """The function that it calls."""
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    key: Any = None
+    """The record's key."""
+    attempt: int = 0
+    """1 for the first try, 2 for the first retry or a hedge of the first one, and so on."""
 
     async def make(self) -> Any:
         """Make one try; raise `TypeError` for a function that cannot be awaited."""
@@ -94,21 +97,22 @@ class RecordCalls:
     def __init__(
         self,
         scheduler: Scheduler,
-        policy: CallPolicy,
+        calls: Calls,
         *,
         in_flight: int | None,
         client: ReplaceableClient,
     ) -> None:
-        """``in_flight`` bounds the tries at one time; ``client`` stands for all clients."""
+        """``in_flight`` bounds the tries at one time; ``client`` represents all clients."""
         assert scheduler.awaits is not None
         self.counts = Counts()
         self._scheduler = scheduler
+        self._stand_in = calls.stand_in
         self._slots: set[WorkerSlot] = set()
         clock = scheduler.awaits.loop.time
         self._sweeper = Sweeper(self._slots, clock)
         self._caller = _RecordCaller(
-            _made,
-            policy,
+            self._made,
+            calls.policy,
             client=client,
             counts=self.counts,
             sweeper=self._sweeper,
@@ -117,19 +121,26 @@ class RecordCalls:
             places=None if in_flight is None else asyncio.Semaphore(in_flight),
         )
 
-    async def call(self, call: RecordCall) -> Any:
+    async def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return the answer of a call, or raise the error of its last try."""
         task: Any = asyncio.current_task()
         scheduler = self._scheduler
-        scope = RecordScope(scheduler.current_record(), scheduler.context._namespace)
+        record = scheduler.current_record()
+        scope = RecordScope(record, scheduler.context._namespace)
         slot = RecordSlot(task, scope)
         self._slots.add(slot)
         try:
-            return await self._caller.one(slot, 0, call)
+            return await self._caller.one(slot, 0, CallTry(fn, args, kwargs, record.key))
         finally:
             self._slots.discard(slot)
             if slot.hedge is not None:
                 slot.hedge.cancel()
+
+    async def _made(self, one: CallTry, _: Any) -> Any:
+        if self._stand_in is None:
+            return await one.make()
+        one.attempt += 1
+        return await self._stand_in(attrs.evolve(one))
 
     def close(self) -> None:
         """Stop the timer of deadlines, after the last record."""
@@ -141,11 +152,7 @@ class RecordCalls:
         return self.counts
 
 
-async def _made(call: RecordCall, _: Any) -> Any:
-    return await call.make()
-
-
-def declared_policy(function: Any) -> CallPolicy:
-    """Return the policy of a function's `Calls`, or none of its limits."""
+def declared_calls(function: Any) -> Calls:
+    """Return a function's `Calls`; one without limits if it declares none."""
     declared = getattr(function, "calls", None)
-    return declared.policy if isinstance(declared, Calls) else WITHOUT_LIMITS
+    return declared if isinstance(declared, Calls) else Calls()

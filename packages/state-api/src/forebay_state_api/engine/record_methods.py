@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
+from forebay_state_api.calls.declared import Calls
 from forebay_state_api.engine.record_steps import RecordSteps, cancelled
 from forebay_state_api.engine.scheduler import FRESH
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import ReduceFunction, check_defined
+from forebay_state_api.job.clients import Clients
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
@@ -98,7 +100,14 @@ def record_methods(function: Any) -> list[RecordMethod]:
 
 
 def awaits_anything(function: Any) -> bool:
-    """Return whether a function has an asynchronous method, and so may await foreign things."""
+    """Return whether a function may await foreign things, as is known before its first record.
+
+    It has an asynchronous method, or says that it calls the world. Others may return coroutines.
+    """
+    if isinstance(getattr(function, "clients", None), Clients):
+        return True
+    if isinstance(getattr(function, "calls", None), Calls):
+        return True
     methods = [*record_methods(function), timer_method(function)]
     return any(method is not None and method.is_asynchronous for method in methods)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from forebay_state_api.engine.forced_end import close_coroutine
 from forebay_state_api.engine.record_task import RecordTask
-from forebay_state_api.job.futures import check_awaited
+from forebay_state_api.engine.waiting_lines import waiting_lines
+from forebay_state_api.job.futures import StateFuture, check_awaited
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.awaits import Awaits
@@ -30,24 +30,10 @@ def cancelled(error: asyncio.CancelledError) -> RecordCancelledError:
     )
 
 
-def _generator_awaited(inner: Any) -> Any:
-    """Return what an asynchronous generator awaits, or the generator that an iteration awaits."""
-    if inspect.isasyncgen(inner):
-        return inner.ag_await
-    # An iteration shows its generator to the garbage collector only.
-    return next(filter(inspect.isasyncgen, gc.get_referents(inner)), None)
-
-
-def waiting_lines(coroutine: Any) -> list[str]:
-    """Return the lines where a suspended coroutine waits, innermost last."""
-    lines, inner = [], coroutine
-    while inner is not None:
-        frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
-        if frame is not None:
-            code = frame.f_code
-            lines.append(f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
-        inner = getattr(inner, "cr_await", None) or _generator_awaited(inner)
-    return lines
+def _look_at(future: asyncio.Future[Any]) -> None:
+    """Take the error of a future that nobody awaits any more, which asyncio would log."""
+    if not future.cancelled():
+        future.exception()
 
 
 class RecordSteps:
@@ -58,15 +44,25 @@ class RecordSteps:
         "_closing",
         "_namespace",
         "_record",
+        "_result",
         "_task",
         "_waits",
         "awaited",
+        "cancellation_taken",
         "coroutine",
         "ended",
     )
 
-    def __init__(self, awaits: Awaits, record: Record, coroutine: Any) -> None:
+    def __init__(
+        self,
+        awaits: Awaits,
+        record: Record,
+        coroutine: Any,
+        result: StateFuture[Any] | None = None,
+    ) -> None:
+        """``result`` gets what the coroutine returns; the method's own driver has none."""
         self.coroutine = coroutine
+        self._result = result
         self.ended = False
         """Whether the coroutine has ended."""
         self.awaited: Any = None
@@ -79,6 +75,21 @@ class RecordSteps:
         self._waits = 0
         """The number of waits for state or a turn; a step of an earlier one comes too late."""
         self._closing = False
+        self.cancellation_taken = False
+        """Whether the coroutine has run since `cancel`, so that it has cancelled its tasks."""
+
+    def begin(self) -> None:
+        """Run the first step of a coroutine that the record's code has returned."""
+        awaits, record = self._awaits, self._record
+        if awaits.spare_is_free():
+            self._advance(None)
+        else:
+            self._task = RecordTask(awaits.loop)
+            self._task.bind(self)
+            self._go_on(None)
+        if not self.ended:
+            record.driven = record.driven or set()
+            record.driven.add(self)
 
     def wait_for(self, awaited: Any) -> None:
         """Continue once ``awaited`` is done; raise `TypeError` for what cannot be awaited."""
@@ -115,28 +126,31 @@ class RecordSteps:
 
     def _go_on(self, error: Any) -> None:
         task, awaits = self._task, self._awaits
+        self.cancellation_taken = self._closing
         self.awaited = None
         if task is None:
             self._advance(error)
             return
-        awaits.step_as(task)
+        before = awaits.step_as(task)
         try:
             self._advance(task.take_cancellation() if error is None else error)
         finally:
-            awaits.step_as(None)
+            awaits.step_as(before)
 
     def _advance(self, error: BaseException | None) -> None:
         coroutine = self.coroutine
         try:
             awaited = coroutine.send(None) if error is None else coroutine.throw(error)
-        except StopIteration:
+        except StopIteration as stop:
             self._end()
+            if self._result is not None:
+                self._result._fulfil(stop.value)
         except asyncio.CancelledError as cancellation:
             self._end()
             if not self._closing:
                 raise cancelled(cancellation) from cancellation
         except BaseException:
-            self.ended = True
+            self._end()
             raise
         else:
             self.wait_for(awaited)
@@ -144,6 +158,8 @@ class RecordSteps:
     def _end(self) -> None:
         self.ended = True
         self._record.open -= 1
+        if self._record.driven:
+            self._record.driven.discard(self)
 
     # -- ending early -------------------------------------------------------------------------
 
@@ -164,7 +180,7 @@ class RecordSteps:
         return True
 
     def cancel(self) -> None:
-        """Cancel the coroutine of a micro-batch that has failed already."""
+        """Cancel the coroutine of a record or micro-batch that has failed already."""
         self._closing = True
         if self._task is None:
             self._task = RecordTask(self._awaits.loop)
@@ -177,7 +193,8 @@ class RecordSteps:
         self.ended = True
         if isinstance(awaited, asyncio.Future):
             awaited.cancel()
-        self.coroutine.close()
+            awaited.add_done_callback(_look_at)
+        close_coroutine(self.coroutine)
 
     def stack(self) -> str:
         """Return the lines where it waits, innermost last."""

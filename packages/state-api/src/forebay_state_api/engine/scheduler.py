@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from itertools import islice
 from typing import Any, ClassVar, Final, Protocol
 
 import attrs
@@ -31,11 +30,14 @@ from forebay_state_api.engine.awaits import (
     foreign_wait,
     raise_unread,
 )
+from forebay_state_api.engine.loop_watch import loop_watch
 from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.record import Entry, Record
-from forebay_state_api.engine.record_steps import waiting_lines
+from forebay_state_api.engine.record_deadlines import RecordDeadlines, RecordTimeoutError
+from forebay_state_api.engine.record_steps import RecordSteps
 from forebay_state_api.engine.task_thread import others_live
+from forebay_state_api.engine.waiting_lines import awaited_by, where_it_waits
 from forebay_state_api.errors import ForebayError, FunctionError, PluginError, StateAccessError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
@@ -60,9 +62,6 @@ READ_THREADS: Final = 4
 
 POLL_EVERY: Final = 32
 """Number of admissions after which answers are polled while records wait."""
-
-_SHOWN_TASKS: Final = 3
-"""The most tasks of a record whose lines an error shows."""
 
 ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
 
@@ -133,6 +132,7 @@ class Scheduler:
         "_queued",
         "_queued_count",
         "_restarting",
+        "_times",
         "awaits",
         "bind_namespace",
         "blocked",
@@ -141,10 +141,12 @@ class Scheduler:
         "context",
         "counters",
         "current",
+        "deadlines",
         "describe",
         "done",
         "dropped_reads",
         "fails_batch",
+        "find_loop",
         "mark",
         "measures",
         "put_off",
@@ -170,6 +172,7 @@ class Scheduler:
         batch_size: int,
         drain_timeout_s: float,
         calls_in_flight: int | None = None,
+        record_timeout_s: float | None = None,
         measures: Measures | None = None,
     ) -> None:
         self.context = context
@@ -177,9 +180,8 @@ class Scheduler:
         self.ready: deque[Record] = deque()
         """Records with a step that can run."""
         self.busy: dict[Any, Record] = {}
-        self.blocked = 0
-        self.calling = 0
-        """Records that wait for something foreign, or have children."""
+        self.blocked = self.calling = 0
+        """Records that wait for their keys, and those that wait for foreign things or children."""
         self.put_off: deque[Record] = deque()
         """Records that have ended, and keep their keys until fewer records are calling."""
         self.current: Record | None = None
@@ -209,25 +211,28 @@ class Scheduler:
         self.counters = EngineMetrics()
         self._limit = in_flight_limit
         self._calls_limit = calls_in_flight
+        self.deadlines = None if record_timeout_s is None else RecordDeadlines(record_timeout_s)
+        self._times = [] if self.deadlines is None else [self.deadlines]
         self._batch_size = batch_size
         self._drain_timeout_s = drain_timeout_s
         self._queued: dict[tuple[int, Any], tuple[ReadMany, Any, list[_Request]]] = {}
-        self._queued_count = 0
-        self._outstanding = 0
-        self._inbox: Inbox = queue.SimpleQueue()
+        self._queued_count = self._outstanding = 0
+        self.waking_inbox = WakingInbox()
+        self._inbox: Inbox = self.waking_inbox
         self._executor: Executor | None = None
         self.task_thread = threading.get_ident()
-        self._admitted = 0
-        self._restarting = False
-        self.waking_inbox: WakingInbox
-        """The inbox of a subtask whose records await anything, unless its reads have another."""
+        self._admitted, self._restarting = 0, False
         self.awaits: Awaits | None = None
         """The foreign things that records await; ``None``: they await state only."""
+        self.find_loop: Callable[[], bool] = _no_loop
+        """Set by the engine: lets records await anything from now on; returns whether they may."""
 
     def await_anything(self, loop: asyncio.AbstractEventLoop) -> Awaits:
         """Let records await whatever ``loop`` can."""
-        self.awaits = Awaits(self, loop)
-        self._inbox = self.waking_inbox = WakingInbox(self.awaits)
+        self.awaits = self.waking_inbox.awaits = Awaits(self, loop)
+        loop_watch().add(self.awaits)
+        for deadlines in self._times:
+            deadlines.wake(loop, self.awaits.woke)
         return self.awaits
 
     # -- records ------------------------------------------------------------------------------
@@ -249,8 +254,10 @@ class Scheduler:
             if self.isolates:
                 record.begin()  # type: ignore[attr-defined] # it is an `IsolatedRecord`
             self.busy[key] = record
+            if self.deadlines is not None:
+                self.deadlines.add(record)
             in_flight = len(self.busy) + self.blocked
-            if in_flight > self.counters.largest_in_flight:  # quicker than `max`
+            if in_flight > self.counters.largest_in_flight:  # noqa: PLR1730 - quicker than `max`
                 self.counters.largest_in_flight = in_flight
         return record
 
@@ -313,6 +320,8 @@ class Scheduler:
         """Emit the record's rows, free the key and start the records that waited for it."""
         if record.unread:
             raise_unread(record)
+        if self.deadlines is not None:
+            self.deadlines.remove(record)
         if record.rows:
             self.rows_out[self.mark : self.mark] = record.rows
         del self.busy[record.key]
@@ -409,6 +418,16 @@ class Scheduler:
     def note_failure(self, error: Exception) -> bool:  # noqa: ARG002 - see `IsolatingScheduler`
         """Let the running record fail with ``error``; return whether it can fail alone."""
         return False
+
+    # -- coroutines of callbacks and plain methods --------------------------------------------
+
+    def drive(self, coroutine: Any, result: StateFuture[Any]) -> bool:
+        """Run a coroutine of the current record, if it may await anything; return whether."""
+        if self.context._key is NO_KEY or (self.awaits is None and not self.find_loop()):
+            return False
+        assert self.awaits is not None
+        RecordSteps(self.awaits, self.hold(), coroutine, result).begin()
+        return True
 
     # -- foreign things -----------------------------------------------------------------------
 
@@ -588,7 +607,6 @@ class Scheduler:
                 callback(value)
             except Exception as error:  # noqa: BLE001 - this runs any user code
                 self._fail_step(record, error)
-                break
         if context._namespace is not None:
             self.bind_namespace(None)
         self.current, self.tail, context._key, context._group = before
@@ -733,6 +751,10 @@ class Scheduler:
     def _turn(self) -> bool:
         """Run everything that can run now; return whether there was anything."""
         moved, awaits = False, self.awaits
+        for deadlines in self._times:
+            for record in deadlines.past():
+                self._end_late(record, deadlines)
+                moved = True
         if awaits is not None and (in_flight := awaits.in_flight):
             awaits.turn()
             moved = awaits.in_flight != in_flight
@@ -786,7 +808,9 @@ class Scheduler:
             if awaits is not None and awaits.in_flight and isinstance(self._inbox, WakingInbox):
                 awaits.wait(self._inbox, None)
             else:
-                arrival = self._inbox.get()
+                arrival = self._inbox.get(timeout=self._left_s())
+        except queue.Empty:
+            return  # a record is late
         finally:
             clock.switch(before)
         arrival()
@@ -805,13 +829,29 @@ class Scheduler:
             return
         if not others_live(self.task_thread):
             raise self._stuck("and no other thread lives that could")
+        left = self._left_s()
+        timeout = self._drain_timeout_s if left is None else min(left, self._drain_timeout_s)
         try:
             with clock.during(Phase.CALL_WAIT):
-                arrival = self._inbox.get(timeout=self._drain_timeout_s)
+                arrival = self._inbox.get(timeout=timeout)
         except queue.Empty:
+            if timeout == left:
+                return  # a record is late
             limit = f"within the drain timeout of {self._drain_timeout_s:g} s"
             raise self._stuck(limit) from None
         arrival()
+
+    def _left_s(self) -> float | None:
+        """Return the seconds until the first record is late; ``None`` if there is no limit."""
+        return min((s for one in self._times if (s := one.left_s()) is not None), default=None)
+
+    def _end_late(self, record: Record, deadlines: RecordDeadlines) -> None:
+        """Handle a record that takes too long: it fails the micro-batch."""
+        self.current, self.context._key = record, record.key
+        late = RecordTimeoutError(f"it waits for {awaited_by(record)}{where_it_waits(record)}")
+        raise FunctionError(
+            f"{self.describe()} took longer than record_timeout={deadlines.limit_s:g} s: {late}"
+        ) from late
 
     def _stuck(self, why: str) -> FunctionError:
         waiting = len(self.busy)
@@ -825,15 +865,13 @@ class Scheduler:
 
     def _unanswered(self) -> FunctionError:
         """Return the error for foreign things that took longer than the drain timeout."""
-        record = next(iter(self.busy.values()), None)
+        record = next((one for one in self.busy.values() if one.open), None)
         if record is not None:
             self.current, self.context._key = record, record.key
-        driver = None if record is None else record.driver
-        awaited = "its tasks" if driver is None or driver.ended else f"{driver.awaited!r:.300}"
         return FunctionError(
-            f"{self.describe()} waits for {awaited}, which did not end within the drain timeout "
-            f"of {self._drain_timeout_s:g} s; {len(self.busy)} record(s) wait in this subtask"
-            f"{'' if record is None else _where_it_waits(record)}"
+            f"{self.describe()} waits for {awaited_by(record)}, which did not end within the drain "
+            f"timeout of {self._drain_timeout_s:g} s; {len(self.busy)} record(s) wait in this "
+            f"subtask{where_it_waits(record)}"
         )
 
     def run_ready_quietly(self) -> bool:
@@ -886,22 +924,23 @@ class Scheduler:
 
     def close(self) -> None:
         """Release the threads; results of pending requests are ignored, coroutines are closed."""
+        if self.awaits is not None:
+            loop_watch().discard(self.awaits)
+        for deadlines in self._times:
+            deadlines.close()
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
         for record in self.busy.values():
-            if record.driver is not None:
-                close_quietly(record.driver)
+            for coroutine in (record.driver, *(record.driven or ())):
+                if coroutine is not None:
+                    close_quietly(coroutine)
         self.busy.clear()
 
 
-def _where_it_waits(record: Record) -> str:
-    """Return the lines where a record and the first of its tasks wait."""
-    driver = record.driver
-    stack = "" if driver is None or driver.ended else f", at\n  {driver.stack()}"
-    tasks = (waiting_lines(task.get_coro()) for task in record.children or ())
-    tasks_at = [", its task at\n  " + "\n  ".join(lines) for lines in islice(tasks, _SHOWN_TASKS)]
-    return stack + "".join(tasks_at)
+def _no_loop() -> bool:
+    """Return false: nothing but state can be awaited."""
+    return False
 
 
 def _nothing_arrived() -> None:

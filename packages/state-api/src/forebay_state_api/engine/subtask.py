@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.compaction_service import CompactionService
     from forebay_state_api.engine.failed_record import ErrorRows
+    from forebay_state_api.engine.loop_thread import LentLoop
     from forebay_state_api.engine.timers.service import EngineTimers
     from forebay_state_api.versions.forks import RestoreFrom
     from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
@@ -85,6 +86,8 @@ class Subtask:
     how late the event times of each input may be, ``None`` without event times. Entering the
     context begins the version, opens the backend and calls the function's ``open``; it raises the
     errors of `OperatorVersions.begin` and `StateBackend.open`, after releasing everything.
+    ``lend_loop`` lends the first coroutine of a plain method a loop, whose thread is to run the
+    subtask from then on, as `awaits_anything` says; without it there is the loop of this thread.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Subtask:
         lateness_us: Sequence[int] | None = None,
         error_rows: ErrorRows | None = None,
         measures: Measures | None = None,
+        lend_loop: Callable[[], LentLoop] | None = None,
     ) -> None:
         self.task = task
         self.measures = measures or Measures()
@@ -129,6 +133,7 @@ class Subtask:
         self._operator = operator
         self._lateness_us = lateness_us
         self._error_rows = error_rows
+        self._lend_loop = lend_loop
         self._seen_us: dict[int, int] = {}
         self._clocks: TimerClocks | None = None
         self._making: TaskVersion | None = None
@@ -299,6 +304,11 @@ class Subtask:
         return self._engine
 
     @property
+    def awaits_anything(self) -> bool:
+        """Whether its records may await anything, so that the loop's thread is to run it."""
+        return self._engine is not None and self._engine.awaits_anything
+
+    @property
     def metrics(self) -> EngineMetrics:
         """Return the engine's current metrics."""
         return self.engine.metrics
@@ -425,6 +435,7 @@ class Subtask:
             error_rows=self._error_rows,
             measures=self.measures,
             query=task.query or task.run.keyed_uuid,
+            lend_loop=self._lend_loop,
         )
 
     def _times(self) -> TimerClocks | None:

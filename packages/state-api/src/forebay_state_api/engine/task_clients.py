@@ -14,7 +14,7 @@ from forebay_state_api.calls.operator_clients import (
 )
 from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.loop_thread import on_loop_thread
-from forebay_state_api.engine.record_methods import awaits_anything, function_name
+from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.clients import Clients
 from forebay_state_api.job.futures import enter_scheduler
@@ -31,10 +31,10 @@ class TaskClients:
 
     def __init__(self, function: Any, declared: Clients, uid: str) -> None:
         loop = loop_of_thread()
-        if loop is None or not awaits_anything(function):
+        if loop is None:
             raise ConfigurationError(
-                f"operator {uid!r}: {function_name(function)} has clients, and no method that can "
-                "await them. Make a record method or on_timer an async def"
+                f"operator {uid!r}: {function_name(function)} has clients, and another loop runs "
+                "in its thread. Run the subtask on a thread of its own"
             )
         self._loop = loop
         self._kept_on = on_loop_thread()

@@ -108,6 +108,9 @@ class Waiter(Protocol):
     ) -> None:
         """Run a step of ``record`` that waited for others."""
 
+    def drive(self, coroutine: Any, result: StateFuture[Any]) -> bool:
+        """Run a coroutine of the current record, if it may await anything; return whether."""
+
     def complete(self, promise: Any) -> None:
         """Run next what is attached to ``promise``."""
 
@@ -781,7 +784,13 @@ def _gathered(members: list[StateFuture[Any]]) -> StateFuture[list[Any]]:
 
 
 def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
-    """Run a coroutine that awaits state futures; complete ``result`` with its return value."""
+    """Run a coroutine; complete ``result`` with its return value.
+
+    A coroutine of a record may await whatever its subtask can; others await state futures.
+    """
+    scheduler = current_scheduler()
+    if scheduler is not None and scheduler.drive(coroutine, result):
+        return
 
     def step(_: object = None) -> None:
         try:
@@ -801,8 +810,8 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
 
 
 AWAIT_HELP: Final = (
-    "coroutines of a plain method can await state futures only. Make the record method an "
-    "`async def`, which can await whatever asyncio can"
+    "records can await state futures and whatever asyncio can, on the loop of their subtask; "
+    "process_broadcast_element can await state futures only"
 )
 
 

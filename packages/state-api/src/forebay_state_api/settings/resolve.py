@@ -132,6 +132,9 @@ class EngineSettings:
     drain_timeout_s: float = option(
         DURATION, "60s", "Longest wait for records in flight at a batch's end."
     )
+    record_timeout_s: float | None = option(
+        DURATION, None, "Longest time of a record from its first wait to its end."
+    )
     calls_in_flight: int | None = option(
         int, None, "Calls of a subtask that may be made at once.", minimum=1
     )

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.engine.failed_record import FailedRecord
+from forebay_state_api.engine.record_calls import CallTry
 from forebay_state_api.testing.chain import HarnessChain
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from forebay_state_api.testing.conformance import StateBackendTests
 
 __all__ = [
+    "CallTry",
     "ClockedStorage",
     "CountingStorage",
     "Crash",

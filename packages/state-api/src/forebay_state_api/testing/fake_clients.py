@@ -1,12 +1,15 @@
-"""Gives a function the clients of a test in place of those that it declares."""
+"""Gives a function the clients and calls of a test in place of those that it declares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from forebay_state_api.calls.declared import Calls
+from forebay_state_api.engine.record_calls import CallTry, declared_calls
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.clients import Clients
 
@@ -26,4 +29,20 @@ def with_clients(function: Any, fakes: Mapping[str, Any] | None, uid: str) -> An
             )
         factories[name] = partial(nullcontext, fake)
     function.clients = Clients(**factories)
+    return function
+
+
+def with_calls(function: Any, on_call: Callable[[CallTry], Awaitable[Any]] | None, uid: str) -> Any:
+    """Return ``function``, each try of whose calls ``on_call`` makes."""
+    if on_call is None:
+        return function
+    calls: Calls = copy.copy(declared_calls(function))
+    calls.stand_in = on_call
+    try:
+        function.calls = calls
+    except AttributeError as error:
+        raise ConfigurationError(
+            f"operator {uid!r}: on_call= is for functions that can have the attribute calls, not "
+            f"{function!r:.200}. Wrap it in a function"
+        ) from error
     return function

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, cast
@@ -32,6 +32,7 @@ from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
 from forebay_state_api.engine.pickling import pickled_function
 from forebay_state_api.engine.read_state import read_state
+from forebay_state_api.engine.record_calls import CallTry
 from forebay_state_api.engine.record_methods import (
     broadcast_method,
     function_name,
@@ -48,7 +49,7 @@ from forebay_state_api.metrics import total
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.fake_clients import with_clients
+from forebay_state_api.testing.fake_clients import with_calls, with_clients
 from forebay_state_api.testing.input_rows import InputRows, column_names, extractor
 from forebay_state_api.testing.job import KeyedJob, KeyedRow
 from forebay_state_api.testing.late_backend import late_backend
@@ -105,6 +106,8 @@ class FunctionHarness:
         year.
     :param clients: for each name, what ``ctx.clients`` has instead of the client that the function
         declares: an object that answers, fails or waits as the test wants. It is not copied.
+    :param on_call: an asynchronous function of a `CallTry` that makes each try of ``ctx.call``: it
+        awaits ``call.make()``, before or after it fails or waits, or returns an answer of its own.
     :param order_by: columns by which each subtask sorts the rows of a micro-batch, of both inputs
         together, before it processes them.
     :param broadcast_order_by: columns by which the rows of a broadcast input are sorted, as
@@ -144,12 +147,14 @@ class FunctionHarness:
         max_parallelism: int = 128,
         clock: Clock | None = None,
         clients: Mapping[str, Any] | None = None,
+        on_call: Callable[[CallTry], Awaitable[Any]] | None = None,
         order_by: str | Sequence[str] | None = None,
         broadcast_order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
         allowed_lateness: timedelta | float | Sequence[timedelta | float] | None = None,
         in_flight_limit: int | None = None,
         calls_in_flight: int | None = None,
+        record_timeout: timedelta | float | str | None = None,
         batch_size: int | None = None,
         page_size: int | None = None,
         read_ahead: bool | None = None,
@@ -162,6 +167,7 @@ class FunctionHarness:
         self._uid = uid = checked_uid(uid)
         self._schema = schema
         self._fakes = clients
+        self._on_call = on_call
         self._error_limit = checked_error_limit(on_error, error_limit, uid)
         self._error_column = checked_error_column(error_column, on_error, f"operator {uid!r}")
         if error_column != ERROR_COLUMN and schema is None:
@@ -178,6 +184,7 @@ class FunctionHarness:
             {
                 "in-flight-limit": in_flight_limit,
                 "calls-in-flight": calls_in_flight,
+                "record-timeout": record_timeout,
                 "batch-size": batch_size,
                 "page-size": page_size,
                 "read-ahead": read_ahead,
@@ -204,7 +211,7 @@ class FunctionHarness:
             restore=checked_restore(restore_from, allow_non_restored=allow_non_restored, uid=uid),
             event_time=event_time_of,
             lateness=_lateness(event_time, allowed_lateness, uid),
-            fresh=lambda pickled: with_clients(pickle.loads(pickled), self._fakes, uid),  # noqa: S301 - our own
+            fresh=self._fresh,
         )
         if not hasattr(self._job.clock, "now_us"):
             raise ConfigurationError(
@@ -229,6 +236,11 @@ class FunctionHarness:
         if self.version:
             self._stored().check_key(self._job.key_codec)
         self._job.compaction = plugins().compaction_service(compaction).open(root, {})
+
+    def _fresh(self, pickled: bytes) -> Any:
+        """Return a subtask's copy of the function, with what the test puts into it."""
+        function = with_clients(pickle.loads(pickled), self._fakes, self._uid)  # noqa: S301 - our own
+        return with_calls(function, self._on_call, self._uid)
 
     # -- running ------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from forebay_state_api.engine.declared_state import spec_of
 from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
 from forebay_state_api.engine.loop_thread import loop_thread
-from forebay_state_api.engine.record_methods import awaits_anything, broadcast_method
+from forebay_state_api.engine.record_methods import broadcast_method
 from forebay_state_api.engine.subtask import DEFAULT_CACHE_BYTES, Subtask
 from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.job.descriptors import StateDescriptor
@@ -194,13 +194,10 @@ class KeyedJob:
         }
         if self._virtual is not None:
             return self._virtual.run(lambda: self._process(function, records, **named))
-        if loop_of_thread() is None and self._awaits_anything(function):
+        if loop_of_thread() is None:
             # A loop runs in this thread: in a notebook, or in an asynchronous test.
             return loop_thread().call(self._process, function, records, **named)
         return self._process(function, records, **named)
-
-    def _awaits_anything(self, function: Any) -> bool:
-        return awaits_anything(self._fresh(function))
 
     def _process(
         self,
