@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -27,6 +29,7 @@ QUERY = "clicks"
 HEAP = f"/operators/{QUERY}/visits"
 LSM = f"/operators/{QUERY}/sessions"
 BATCHES = 12
+TTL = StateTtlConfig(timedelta(hours=2))
 
 
 class Visits(KeyedProcessFunction):
@@ -34,7 +37,7 @@ class Visits(KeyedProcessFunction):
 
     def open(self, context):
         self.count = context.get_state(ValueStateDescriptor("count", int, default=0))
-        self.pages = context.get_map_state(MapStateDescriptor("pages", str, int))
+        self.pages = context.get_map_state(MapStateDescriptor("pages", str, int, ttl=TTL))
         self.recent = context.get_list_state(ListStateDescriptor("recent", float))
 
     async def process_element(self, row, ctx):

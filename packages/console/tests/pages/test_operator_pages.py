@@ -92,7 +92,7 @@ def test_the_hottest_key_group_comes_first(console):
 def test_the_states_are_shown_with_their_types_and_without_content(console):
     page = console.page(f"{LSM}/states")
     assert row_of(page, "count") == ["count", "value", "int", "none: grows with the number of keys"]
-    assert row_of(page, "pages")[1:3] == ["map", "str → int | None"]
+    assert row_of(page, "pages")[1:] == ["map", "str → int | None", "2 h"]
     assert row_of(page, "recent")[1:3] == ["list", "float"]
     assert "user-7" not in page
 
