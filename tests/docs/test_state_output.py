@@ -1,0 +1,44 @@
+"""The terminal output in docs/how-to/look-into-state.md is what the commands print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from forebay_state_api.commands.main import main
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "look-into-state.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SHOWN = re.compile(
+    r"^```sh\n(forebay [^\n]*)\n```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+JOB = re.compile(r"^```python\n((?:(?!```).)*KeyedJob.*?)^```$", re.MULTILINE | re.DOTALL)
+VARYING = ((r"[0-9a-f]{16}", "1f0c2a9e6b3d4875"), (r"\b\d+(\.\d)? K?i?B\b", "1.5 KiB"))
+
+
+def comparable(text: str) -> list[str]:
+    """Replace what differs from run to run, and the widths of columns."""
+    for pattern, same in VARYING:
+        text = re.sub(pattern, same, text)
+    text = re.sub(r"\b\d+ (s|min)\b", "1 s", text)
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+@pytest.fixture
+def _state(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(JOB.search(TEXT)[1], str(PAGE), "exec"), {})
+
+
+@pytest.mark.usefixtures("_state")
+def test_the_page_shows_what_the_commands_print():
+    shown = SHOWN.findall(TEXT)
+    assert len(shown) == 4
+    for command, output in shown:
+        result = CliRunner().invoke(main, shlex.split(command)[1:])
+        assert result.exit_code == 0, result.output
+        assert comparable(result.stdout) == comparable(output), command
