@@ -87,6 +87,13 @@ def test_answers_forbid_foreign_content_and_frames(console, path):
     assert headers["x-content-type-options"] == "nosniff"
 
 
+def test_browsers_keep_no_page(console):
+    assert console.get(HEAP).headers["cache-control"] == "no-store"
+    sheet = console.get("/static/console.css").headers
+    assert sheet["cache-control"] == "no-cache"
+    assert sheet["etag"]
+
+
 def test_pages_obey_their_own_policy(console):
     """No inline script or style, and nothing from elsewhere."""
     for path in ("/", HEAP, f"{HEAP}/groups", f"{HEAP}/versions/1", "/login"):

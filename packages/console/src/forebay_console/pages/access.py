@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "forebay-console"
 LOGIN: Final = "/login"
+_STATIC: Final = "/static/"
 _OPEN: Final = (LOGIN, "/static/console.css", "/static/icon.svg")
 """Pages that are shown without a token."""
 _HEADERS: Final = {
@@ -103,7 +104,7 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _add_headers(MutableHeaders(scope=message))
+                _add_headers(MutableHeaders(scope=message), scope["path"])
             await send(message)
 
         await self._chosen(scope)(scope, receive, guarded)
@@ -132,10 +133,11 @@ def _refusal(scope: Scope) -> ASGIApp:
     )
 
 
-def _add_headers(headers: MutableHeaders) -> None:
+def _add_headers(headers: MutableHeaders, path: str) -> None:
+    """Add the policy; browsers keep the style sheet and the script, and no page."""
     for name, value in _HEADERS.items():
         headers[name] = value
-    headers.setdefault("Cache-Control", "no-store")
+    headers["Cache-Control"] = "no-cache" if path.startswith(_STATIC) else "no-store"
 
 
 def _same(one: str, other: str) -> bool:

@@ -39,7 +39,7 @@ class Templates:
         """Return a page, or that it has not changed since the browser last got it."""
         text = self._environment.get_template(template).render(request=request, **content)
         tag = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        headers = {"ETag": tag}
         if status == 200 and request.headers.get("if-none-match") == tag:  # noqa: PLR2004 - OK
             return Response(status_code=304, headers=headers)
         return HTMLResponse(text, status_code=status, headers=headers)
