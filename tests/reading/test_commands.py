@@ -25,6 +25,10 @@ from forebay_state_api import (
 )
 from forebay_state_api.commands.main import main
 from forebay_state_api.plugins import plugins
+from forebay_state_api.reading import START as START_OF_FEED
+from forebay_state_api.reading import ChangeFeed
+from forebay_state_api.reading.choosing import ReadFrom, reader_settings
+from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ManualClock
 
@@ -373,3 +377,41 @@ def test_get_imports_what_it_needs(job, tmp_path, backend_class):
     assert "forebay_state_api.reading.snapshot" in modules
     heavy = {*HEAVY, "rich.console", "forebay_state_api.engine.engine"}
     assert not sorted(modules & heavy)
+
+
+SECRET = "hunter2hunter2"
+WITH_SECRET = f"spark.forebay.storage.secret-access-key={SECRET}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get", "ann,1"),
+        ("ls",),
+        ("export", f"s3://user:{SECRET}@bucket/out.txt?sig={SECRET}"),
+    ],
+)
+def test_secrets_are_not_printed(job, tmp_path, arguments):
+    asked = ["state", *arguments, "--state-dir", str(tmp_path), "--conf", WITH_SECRET]
+    result = CliRunner().invoke(main, asked)
+    assert SECRET not in result.output
+    assert SECRET not in repr(result.exception)
+
+
+def test_a_url_with_a_secret_is_not_printed():
+    url = f"memory://empty/folder?sig={SECRET}"
+    for arguments in (["ls"], ["get", "a"]):
+        result = CliRunner().invoke(main, ["state", *arguments, "--state-dir", url])
+        assert SECRET not in result.output
+
+
+def test_secrets_are_in_no_repr(job, tmp_path):
+    settings = reader_settings(dict([WITH_SECRET.split("=")]))
+    assert settings["storage.secret-access-key"] == SECRET
+    where = {"query": "query", "uid": "operator", "settings": settings}
+    source = ReadFrom.with_settings(open_storage(str(tmp_path)), **where)
+    feed = ChangeFeed(source)
+    with snapshot_of(source, source.choose()) as snapshot:
+        shown = [source, feed, snapshot, snapshot.opened, settings]
+        with feed.between(START_OF_FEED, feed.newest()) as difference:
+            assert SECRET not in "".join(map(repr, [*shown, difference]))

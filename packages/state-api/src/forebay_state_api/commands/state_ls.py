@@ -15,6 +15,7 @@ from forebay_state_api.commands.state_report import age_text, size_text
 from forebay_state_api.observing.listing import list_operator
 from forebay_state_api.observing.operators import stored_operators
 from forebay_state_api.reading.choosing import reader_settings
+from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.versions.finality import newest_shown
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def list_state(
     if as_json:
         print_json(operators)
     elif not operators:
-        click.echo(f"{state_dir} holds no state")
+        click.echo(f"{redacted(state_dir)} holds no state")
     else:
         print_table(
             ("query", "uid", "versions", "final", "size", "age", "subtasks", "savepoints", "pins"),

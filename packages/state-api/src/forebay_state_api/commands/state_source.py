@@ -16,6 +16,7 @@ from forebay_state_api.observing.operators import stored_operators
 from forebay_state_api.reading.choosing import ReadFrom, reader_settings
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
+from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.versions.finality import Shown
 
 T = TypeVar("T")
@@ -99,6 +100,6 @@ def _operator(
         names = [f"--query {one.query} --uid {one.uid}" for one in found[:10]]
         there = "; ".join(names) or "no operator's state"
         raise ConfigurationError(
-            f"name the operator with --query and --uid: {state_dir} holds {there}"
+            f"name the operator with --query and --uid: {redacted(state_dir)} holds {there}"
         )
     return ReadFrom.with_settings(root, query=found[0].query, uid=found[0].uid, settings=settings)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.reading.arrow_types import arrow, jsonable, to_json
+from forebay_state_api.settings.redaction import redacted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,7 @@ def format_of(name: str, chosen: str | None) -> str:
     ending = name.rpartition(".")[2].lower()
     if ending not in _ENDINGS:
         raise ConfigurationError(
-            f"the format of {name!r} is not known: pass --format, or end the name in "
+            f"the format of {redacted(name)!r} is not known: pass --format, or end the name in "
             f"{', '.join('.' + one for one in _ENDINGS)}"
         )
     return _ENDINGS[ending]
