@@ -56,8 +56,9 @@ def newest(feed):
     return rows
 
 
-def test_values(make_job, newest):
-    job = make_job(*STATES)
+@pytest.mark.parametrize("key_type", [str, None])
+def test_values(make_job, newest, key_type):
+    job = make_job(*STATES, key_type=key_type)
     job.scripts([("a", [("count.update", 1)]), ("b", [("count.update", 2)])])
     assert newest("count") == [("a", "put", None, 1, None), ("b", "put", None, 2, None)]
     job.scripts([("a", [("count.update", 3)]), ("b", [("count.clear",)])])
@@ -168,8 +169,9 @@ def test_arrow(make_job, feed):
             difference.to_arrow("x")
 
 
-def test_a_range_that_is_too_large_is_read_in_passes(make_job, feed):
-    job = make_job(*STATES)
+@pytest.mark.parametrize("key_type", [str, None])
+def test_a_range_that_is_too_large_is_read_in_passes(make_job, feed, key_type):
+    job = make_job(*STATES, key_type=key_type)
     job.scripts([(f"k{n}", [("count.update", n)]) for n in range(40)])
     job.scripts([(f"k{n}", [("count.update", n + 1)]) for n in range(0, 40, 2)])
     first, second = feed.after(START)

@@ -26,6 +26,8 @@ from forebay_state_api.testing import ManualClock
 from forebay_state_api.testing.scripts import Script, SynchronousScripts
 from forebay_state_api.versions import RestoreFrom
 
+SEED = 3
+"""A history with typed keys, in which the query goes back behind the consumer."""
 KEYS = ["a", "b", "c", "d", "e", "f"]
 TTL = StateTtlConfig(timedelta(minutes=5))
 
@@ -169,7 +171,10 @@ class History:
 
     def __init__(self, make_job, path, seed, options):
         self.random = random.Random(seed)
-        self.make_job = lambda **given: make_job(*STATES, options=options, **given)
+        self.key_type = key_type = self.random.choice([str, None])
+        self.make_job = lambda **given: make_job(
+            *STATES, options=options, key_type=key_type, **given
+        )
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.job = self.make_job(clock=self.clock, parallelism=self.random.randint(1, 4))
         self.path = path
@@ -251,7 +256,9 @@ def run_history(make_job, path, seed, backend_class, steps=12):
 
 
 def test_the_feed_gives_what_snapshots_show(make_job, tmp_path, backend_class):
-    assert run_history(make_job, str(tmp_path), 3, backend_class, steps=8).undone
+    consumer = run_history(make_job, str(tmp_path), SEED, backend_class, steps=8)
+    assert consumer.undone
+    assert consumer.history.key_type is str
 
 
 @pytest.mark.slow

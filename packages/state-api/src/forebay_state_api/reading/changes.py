@@ -67,7 +67,8 @@ class Comparison:
 
     def __init__(self, shape: Shape, older: ValueCodec, newer: ValueCodec) -> None:
         """``older`` and ``newer`` are the codecs of the values in either version."""
-        self._same: Final = _same(older, newer)
+        self.same: Final = _same(older, newer)
+        """Whether a value of the older version and one of the newer are the same."""
         self._found: Final[Callable[[StateRow | None, StateRow | None], Iterator[Change]]] = {
             Shape.POINT: self._point,
             Shape.LIST: self._list,
@@ -84,7 +85,7 @@ class Comparison:
                 yield _change(older, Operation.REMOVED, old=older.value)
         elif older is None:
             yield _change(newer, Operation.PUT, value=newer.value, written=newer.written)
-        elif older.written != newer.written or not self._same(older.value, newer.value):
+        elif older.written != newer.written or not self.same(older.value, newer.value):
             yield _change(
                 newer, Operation.PUT, value=newer.value, written=newer.written, old=older.value
             )
@@ -114,7 +115,7 @@ class Comparison:
         if len(newer.value) < kept:
             return False
         times = None if newer.written is None else newer.written[:kept]
-        return older.written == times and all(map(self._same, older.value, newer.value))
+        return older.written == times and all(map(self.same, older.value, newer.value))
 
     def _map(self, older: StateRow | None, newer: StateRow | None) -> Iterator[Change]:
         before = {} if older is None else older.value
@@ -139,7 +140,7 @@ class Comparison:
     def _same_entry(self, older: StateRow | None, newer: StateRow, user_key: Any) -> bool:
         assert older is not None
         times = [None if row.written is None else row.written[user_key] for row in (older, newer)]
-        return times[0] == times[1] and self._same(older.value[user_key], newer.value[user_key])
+        return times[0] == times[1] and self.same(older.value[user_key], newer.value[user_key])
 
 
 _NOTHING: Final = object()
