@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -21,6 +27,8 @@ from forebay_state_api.versions.reader import open_version
 pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long"
+PAUSE_S = 4.0
+RETRIED = Path(__file__).parents[1] / "jobs" / "retried.py"
 STRICT = StructType(
     [StructField("user", StringType(), nullable=False), StructField("n", LongType())]
 )
@@ -100,6 +108,61 @@ def test_phases_are_the_time_of_the_tasks_and_little_is_left_over(stage):
         assert seconds["rest"] <= 0.05 * sum(seconds.values())
 
 
+class Pause(Count):
+    """Takes its time with each row."""
+
+    def process_element(self, row, ctx):
+        threading.Event().wait(PAUSE_S)
+        yield from super().process_element(row, ctx)
+
+
+def run_times_s(spark, query):
+    """Return the time of each task of a query, as Spark measures it, the longest first."""
+    store = spark._jsc.sc().statusStore()
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(query.runId)]
+    found = []
+    for stage in {stage for job in jobs for stage in job.stageIds}:
+        tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), 1_000)
+        metrics = [tasks.apply(at).taskMetrics() for at in range(tasks.size())]
+        found += [one.get().executorRunTime() / 1_000 for one in metrics if one.isDefined()]
+    return sorted(found, reverse=True)
+
+
+@pytest.mark.slow
+def test_the_phases_are_the_time_that_spark_measures(stage, spark):
+    for _ in range(3):
+        stage.put({"user": "ann"})
+    one_subtask = keyed(stage.source(), "user", uid="counts", parallelism=1)
+    query = finished(stage, one_subtask.process(Pause(), SCHEMA))
+    ours = [sum(one.phase_seconds.values()) for (one,) in operators(query)]
+    theirs = run_times_s(spark, query)[:3]
+    assert min(ours) >= PAUSE_S
+    # The first task may start its worker, and the machine may be busy: the best one counts.
+    best = max(mine / its for mine, its in zip(sorted(ours), sorted(theirs), strict=True))
+    assert 0.95 <= best <= 1.02, (ours, theirs)
+
+
+def test_a_listener_that_hangs_does_not_hold_the_query_up(stage, spark):
+    put(stage, 3)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def on_batch(batch):
+        hangs.set()
+        assert goes_on.wait(100)
+
+    listener = MetricsListener(on_batch)
+    spark.streams.addListener(listener)
+    try:
+        query = finished(stage, counts(stage.source()).process(Count(), SCHEMA))
+        assert hangs.wait(100)
+        assert len(operators(query)) == 3, "all batches have ended, and the listener hangs"
+        assert len(stage.rows(SCHEMA)) == 9
+    finally:
+        goes_on.set()
+        spark.streams.removeListener(listener)
+
+
 def test_the_manifest_has_the_same_figures_but_for_what_comes_after_it(stage):
     put(stage, 1)
     query = finished(stage, counts(stage.source()).process(Count(), SCHEMA))
@@ -175,3 +238,23 @@ def test_a_listener_gets_classes_and_its_failure_harms_nothing(stage, spark, cap
         spark.streams.removeListener(listener)
     assert [one.figures["rows_in"] for one in seen if one.figures["rows_in"]] == [3, 3]
     assert [record.message for record in caplog.records].count("a metrics listener failed") == 1
+
+
+@pytest.mark.slow
+def test_tasks_and_stages_that_run_again_count_once(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(RETRIED), str(tmp_path)],
+        env={**os.environ},
+        capture_output=True,
+        check=True,
+        timeout=110,
+    )
+    found = json.loads(done.stdout)
+    assert found["lost"], "the output of a stage was lost"
+    # Batch and subtask of each attempt: failed in the first batch, lost in the second.
+    assert [found["ran"].count(f"0-{subtask}") for subtask in (0, 1)] == [2, 2]
+    assert sum(one.startswith("1-") for one in found["ran"]) > 2
+    for batch in ("0", "1"):
+        figures = found["figures"][batch]
+        assert (figures["commits"], figures["rows_in"], figures["rows_out"]) == (2, 40, 40)
+        assert figures["keys"] == 40
