@@ -114,6 +114,13 @@ def test_hot_key_groups_and_what_is_not_known(stored):
     assert "times were not measured" in text, "the other operator has no times"
 
 
+def test_how_long_reads_took_by_state(make_job, tmp_path):
+    reads = {"n": {"141": 90, "189": 9, "236": 1}}
+    make_job().version(1, metrics={"rows_in": 1, "state_access_seconds": reads})
+    text = "\n".join(drawn(screen(tmp_path), 150, 60))
+    assert "reads of state, in subtask 0: n 1 ms p50, 1 ms p90, 10 ms p99" in text
+
+
 def test_operators_without_room_are_counted(stored):
     lines = drawn(screen(stored), 80, 14)
     assert any(line.startswith("… 1 more: enlarge the window") for line in lines)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from forebay_state_api.calls.histogram import Histogram
 from forebay_state_api.commands.phase_bars import phase_bar, phase_legend
 from forebay_state_api.commands.quantities import (
     bytes_text,
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
     from forebay_state_api.observing import OperatorView, StoredOperator, Symptom, VersionFigures
 
-OTHER_LINES: Final = 8
+OTHER_LINES: Final = 9
 """The most lines of an operator that are no bars."""
 _HOT_GROUPS: Final = 5
+_SHARES: Final = (0.5, 0.9, 0.99)
+"""Quantiles of read times."""
 _NARROW: Final = 60
 """In a window of fewer columns, a bar has no numbers but the batch and its time."""
 
@@ -98,6 +101,8 @@ def _bar(version: VersionFigures, longest_ms: int, width: int) -> Text:
 def _facts(view: OperatorView, now: datetime) -> Iterator[str]:
     if hot := _hot_key_groups(view):
         yield hot
+    if reads := _read_times(view):
+        yield reads
     yield f"{_stored(view, now)}; {_compactions(view, now)}"
     if view.unknown:
         by = "the job" if view.backend is None else f"the backend {view.backend}"
@@ -110,6 +115,21 @@ def _hot_key_groups(view: OperatorView) -> str:
         return ""
     shares = (f"{group} ({share_text(rows, hot.rows_in)})" for group, rows in hot.rows.items())
     return f"key groups with most rows, in subtask {hot.subtask}: {', '.join(shares)}"
+
+
+def _read_times(view: OperatorView) -> str:
+    """Return how long reads of each state took, in the subtask with the most rows."""
+    if view.busiest is None:
+        return ""
+    parts = []
+    for state, buckets in view.busiest.metrics.get("state_access_seconds", {}).items():
+        found = Histogram({int(bucket): times for bucket, times in buckets.items()})
+        quantiles = (
+            f"{seconds_text(found.quantile(share))} p{100 * share:.0f}" for share in _SHARES
+        )
+        parts.append(f"{state} {', '.join(quantiles)}")
+    where = f"reads of state, in subtask {view.busiest.made.subtask}: "
+    return where + "; ".join(parts) if parts else ""
 
 
 def _stored(view: OperatorView, now: datetime) -> str:
