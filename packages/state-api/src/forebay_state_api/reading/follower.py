@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ class FollowOptions:
     """Options of a `Follower`."""
 
     poll: timedelta = timedelta(seconds=2)
-    """The pause between two looks for a newer version; each makes some ten small requests."""
+    """The time from one look for a newer version to the next; each makes about ten requests."""
     cached_keys: int = 100_000
     """Number of look-ups whose results are kept; the least recently used are dropped."""
     change_timeline: bool = False
@@ -45,6 +46,8 @@ class FollowOptions:
     shown; otherwise look-ups raise `AbandonedTimelineError` from then on."""
 
 
+_LEAST_PAUSE: Final = 0.1
+"""The part of the pause that is left, however long a look takes."""
 _Asked = tuple[str, Any, Any]
 """State, namespace, address of the key."""
 
@@ -162,7 +165,11 @@ class Follower:
         return f"<Follower of {self._source.uid!r} at {self.position}>"
 
     def _follow(self) -> None:
-        while not self._closed.wait(self._options.poll.total_seconds()):
+        """Look for newer versions; the pause counts from the beginning of one look to the next."""
+        every_s = self._options.poll.total_seconds()
+        pause_s = every_s
+        while not self._closed.wait(pause_s):
+            began = time.monotonic()
             try:
                 self.refresh()
                 self._shown.snapshot.opened.check_open()  # renews the pin
@@ -171,6 +178,7 @@ class Follower:
                 return
             except ForebayError as fault:
                 _log.warning("%r stays: %s", self, fault)
+            pause_s = max(every_s - (time.monotonic() - began), every_s * _LEAST_PAUSE)
 
     def _stop(self, fault: ForebayError) -> None:
         with self._moved:
