@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
 import pytest
 
 from forebay_state_api.contract.backend import StateBackend
@@ -163,6 +164,35 @@ class ForeignTests(BackendSubject):
         assert [row for row in rows if row is not failed] == ["good"]
         assert stored.do("k", *_READS) == _STORED
         assert stored.do("j", *_READS) == [400, [100, 400], [], 500]
+
+    def test_a_record_past_its_time_leaves_nothing_behind(self, stored: KeyedJob, run: Run) -> None:
+        async def waits(f: Any) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await f.l.async_add(200)
+                await asyncio.sleep(0)
+                await f.m.async_put(1, await f.v.async_value())
+
+        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+            await f.v.async_update(100)
+            await f.r.async_add(100)
+            try:
+                await asyncio.gather(waits(f), asyncio.to_thread(bool))
+            finally:
+                await f.l.async_add(300)
+                await asyncio.sleep(0)
+                await f.v.async_update(400)
+            return ["not reached"]
+
+        assert stored.settings is not None
+        before = stored.settings
+        stored.settings = attrs.evolve(before, record_timeout_s=0.05)
+        stored.error_rows = ErrorRows(limit=1_000_000)
+        (failed,) = run(process)
+        stored.settings = before
+        assert (failed.key, failed.type) == ("k", "RecordTimeoutError")
+        assert stored.do("k", *_READS) == _STORED
 
     def test_no_commit_sees_a_record_half_done(self, stored: KeyedJob, run: Run) -> None:
         open_now: Counter[str] = Counter()
