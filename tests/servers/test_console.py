@@ -232,12 +232,14 @@ def test_pages_can_be_read_wide_and_narrow_by_eye_and_by_ear(watched, new_page, 
 def test_a_page_shows_new_versions_and_keeps_the_focus(watched, new_page):
     page = new_page()
     page.goto(f"{watched.url}{LSM}")
-    newest = page.locator("tbody th a").first
+    newest = page.locator("[id^=v-]").first
     version = int(newest.inner_text())
+    page.get_by_text("The bars as a table").click()
     page.locator(f"#v-{version}").focus()
     watched.commit()
     page.locator(f"#v-{version + 1}").wait_for()
     assert page.evaluate("document.activeElement.id") == f"v-{version}"
+    assert page.locator(f"#c-{version + 1}").is_visible(), "the table stays open"
     assert f"to {version + 1}" in page.locator("h2").first.inner_text()
 
 
@@ -246,7 +248,7 @@ def test_two_viewers_and_a_paused_one(watched, new_page):
     for page in pages:
         page.goto(f"{watched.url}{HEAP}")
     pages[2].get_by_role("button", name="Pause").click()
-    version = int(pages[0].locator("tbody th a").first.inner_text())
+    version = int(pages[0].locator("[id^=v-]").first.inner_text())
     asked = []
     pages[2].on("request", lambda one: asked.append(one.url))
     watched.commit()
@@ -288,7 +290,7 @@ def test_the_keyboard_is_enough(watched, new_page):
     page.keyboard.press("Shift+Tab")
     assert page.evaluate(outlined) == "solid"
     stops = page.evaluate("[...document.querySelectorAll('svg a')].map((one) => one.tabIndex)")
-    assert set(stops) == {-1}, "bars are for the mouse: the table has the same links"
+    assert set(stops) == {-1}, "bars are for the mouse: a table has the same links"
 
 
 def test_pages_work_without_script(watched, new_page):

@@ -85,3 +85,26 @@ def test_those_who_ask_at_once_wait_for_one_read():
         thread.join(100)
     assert found == [7, 7, 7, 7]
     assert len(reads) == 1
+
+
+def test_while_one_reads_again_the_others_get_what_is_known():
+    begun, go_on = threading.Event(), threading.Event()
+    answers = iter([1, 2])
+
+    def read() -> int:
+        answer = next(answers)
+        if answer > 1:
+            begun.set()
+            assert go_on.wait(100)
+        return answer
+
+    fresh = Fresh(read, 0.0)
+    assert fresh.get() == 1
+    found: list[int] = []
+    reader = threading.Thread(target=lambda: found.append(fresh.get()))
+    reader.start()
+    assert begun.wait(100)
+    assert fresh.get() == 1
+    go_on.set()
+    reader.join(100)
+    assert found == [2]

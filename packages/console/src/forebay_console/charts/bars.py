@@ -77,5 +77,5 @@ def _target(x: float, width: float) -> Markup:
 def _linked(link: str | None, *children: Markup) -> Markup:
     if link is None:
         return element("g", *children)
-    # Out of the tab order: the table below has the same links.
+    # Out of the tab order: the page has a table with the same numbers and links.
     return element("a", *children, href=link, tabindex=-1)

@@ -11,7 +11,7 @@ from forebay_console.charts import Bars, bars, stacked
 from forebay_console.pages import formats
 from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.overview import path_of
-from forebay_console.pages.phase_families import FAMILIES, NAMES
+from forebay_console.pages.phase_families import FAMILIES, NAMES, Family
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
@@ -46,6 +46,7 @@ def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
         "versions": recent[:_TABLE],
         "shown": len(recent),
         "columns": columns,
+        "families": _families(columns),
         "begun": operator.listing.begun(),
         "abandoned": len(operator.timeline.abandoned),
         "charts": [chart for chart in _charts(operator, columns) if chart is not None],
@@ -69,14 +70,19 @@ def _times(operator: OperatorView, columns: Sequence[Column]) -> Chart | None:
     tips = [_tip(column, column.family_ms) for column in columns]
     links = [f"{path_of(operator.stored)}/versions/{column.newest.version}" for column in columns]
     drawn = stacked(times, NAMES, tips, links)
-    present = {name for column in times for name in column}
     return Chart(
         title="Time by phase",
         about="The time of a subtask in a micro-batch, on average over the subtasks.",
         bars=drawn,
         ticks=[formats.milliseconds(tick) for tick in drawn.scale.ticks],
-        legend=[(one.name, one.title) for one in FAMILIES if one.name in present],
+        legend=[(one.name, one.title) for one in _families(columns)],
     )
+
+
+def _families(columns: Sequence[Column]) -> Sequence[Family]:
+    """Return the families of phases that took any time."""
+    present = {name for column in columns for name in column.family_ms}
+    return [family for family in FAMILIES if family.name in present]
 
 
 def _tip(column: Column, family_ms: Mapping[str, float]) -> str:

@@ -17,8 +17,9 @@ fifth of the time, however much is stored."""
 class Fresh(Generic[T]):
     """Keeps what ``read`` returned for ``ttl_s`` seconds.
 
-    Viewers who ask at the same time wait for one read and share its value, or its error: storage
-    gets as many requests from many viewers as from one. Thread-safe.
+    Viewers who ask at the same time share one read, or its error: storage gets as many requests
+    from many viewers as from one. While one of them reads, the others get what was read before, so
+    slow storage holds up one viewer at a time. Thread-safe.
     """
 
     def __init__(
@@ -27,26 +28,33 @@ class Fresh(Generic[T]):
         self._read: Final = read
         self._ttl_s: Final = ttl_s
         self._now: Final = now
-        self._lock: Final = threading.Lock()
+        self._reading: Final = threading.Lock()
         self._until = float("-inf")
-        self._value: T | None = None
-        self._error: Exception | None = None
+        self._known: tuple[T] | Exception | None = None
 
     def get(self) -> T:
         """Return the value. Raises what the newest read raised, for as long as a value is kept."""
-        with self._lock:
+        if not self._reading.acquire(blocking=self._known is None):
+            return self._given()
+        try:
             if self._now() >= self._until:
                 self._renew()
-            if self._error is not None:
-                raise self._error.with_traceback(None)
-            assert self._value is not None
-            return self._value
+            return self._given()
+        finally:
+            self._reading.release()
+
+    def _given(self) -> T:
+        known = self._known
+        if isinstance(known, tuple):
+            return known[0]
+        assert known is not None
+        raise known.with_traceback(None)
 
     def _renew(self) -> None:
         began = self._now()
         try:
-            self._value, self._error = self._read(), None
+            self._known = (self._read(),)
         except Exception as error:  # noqa: BLE001 - every viewer gets it
-            self._error = error
+            self._known = error
         read = self._now()
         self._until = read + max(self._ttl_s, _REST * (read - began))

@@ -42,11 +42,13 @@ function remember() {
   }
 }
 
-// A part that has the focus gets it back; regions keep how far they were scrolled.
+// A part that has the focus gets it back; regions keep how far they were scrolled, and details open.
 function replace(part, html) {
   const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
   const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+  const open = [...part.querySelectorAll("details[open]")].map((one) => one.id);
   part.innerHTML = html;
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
   part.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = scrolled[at] || 0; });
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
