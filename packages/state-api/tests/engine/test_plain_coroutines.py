@@ -17,6 +17,7 @@ from forebay_state_api import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
+    StateFuture,
     ValueStateDescriptor,
 )
 from forebay_state_api.engine.failed_record import FailedRecord
@@ -247,3 +248,59 @@ class UsesClient(KeyedProcessFunction[Any, Any, Any]):
 
 def test_a_plain_method_has_clients() -> None:
     assert run(UsesClient(), ROWS[:3]) == [("0", True), ("1", True), ("2", True)]
+
+
+# -- what goes wrong ----------------------------------------------------------------------------
+
+
+async def waits_for_ever(row: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def test_the_drain_timeout_names_where_a_coroutine_waits() -> None:
+    with (
+        FunctionHarness(lambda row, ctx: waits_for_ever(row), "k", drain_timeout=0.05) as harness,
+        pytest.raises(FunctionError, match=r"key '0'.*waits for <Future") as raised,
+    ):
+        harness.process(ROWS[:1])
+    assert "in waits_for_ever" in str(raised.value)
+
+
+def answers_by_a_loop_of_its_own(row: Any, ctx: Any) -> Any:
+    return asyncio.run(many(row))
+
+
+def test_a_plain_function_may_run_a_loop_of_its_own() -> None:
+    assert len(run(answers_by_a_loop_of_its_own, ROWS)) == 30
+
+
+class Unanswered(KeyedProcessFunction[Any, Any, Any]):
+    """Plain methods alone: writes, and returns a future that no thread completes in time."""
+
+    def open(self, context: Any) -> None:
+        self.n = context.get_state(N)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        self.n.async_update(5)
+        answer: StateFuture[Any] = StateFuture()
+        return answer.then_apply(lambda _: [(row["k"],)])
+
+
+def test_a_record_without_a_loop_has_a_time_limit_too() -> None:
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)  # may complete it, as far as the engine knows
+    other.start()
+    try:
+        options: Any = {"record_timeout": 0.05, "drain_timeout": 100}
+        with FunctionHarness(Unanswered(), "k", on_error="column", **options) as harness:
+            out = harness.process(ROWS[:3])
+            assert [one.type for one in out] == ["RecordTimeoutError"] * 3
+            assert harness.state(N, "0") == 0
+        with (
+            FunctionHarness(Unanswered(), "k", **options) as harness,
+            pytest.raises(FunctionError, match=r"took longer than record_timeout=0\.05 s"),
+        ):
+            harness.process(ROWS[:3])
+    finally:
+        ended.set()
+        other.join(100)

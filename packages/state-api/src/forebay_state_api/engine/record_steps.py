@@ -198,4 +198,6 @@ class RecordSteps:
 
     def stack(self) -> str:
         """Return the lines where it waits, innermost last."""
-        return "\n  ".join(waiting_lines(self.coroutine)[1:])
+        lines = waiting_lines(self.coroutine)
+        is_loop = self._result is None  # the engine's own, which runs the method
+        return "\n  ".join(lines[1:] if is_loop else lines)
