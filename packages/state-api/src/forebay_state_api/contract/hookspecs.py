@@ -99,4 +99,7 @@ class HookSpecs:
 
     @hookspec
     def forebay_commands(self) -> Several[click.Command]:
-        """Return sub-commands of ``forebay``. Called only by the command line."""
+        """Return sub-commands of ``forebay``. Called only by the command line.
+
+        A `LazyCommand` takes the place of a command whose imports take long.
+        """
