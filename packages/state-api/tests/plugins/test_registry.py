@@ -274,6 +274,7 @@ def test_state_api_gives_the_local_service_and_its_commands() -> None:
     found = installed(Entry(builtin_plugin))
     assert set(found.compaction_services()) == {"local"}
     assert set(found.commands()) == {
+        "bundle",
         "config",
         "doctor",
         "explain",
