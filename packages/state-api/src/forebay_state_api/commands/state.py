@@ -13,7 +13,7 @@ _HERE: Final = "forebay_state_api.commands"
 
 @click.group("state")
 def state() -> None:
-    """Look into committed state; nothing of the job is disturbed."""
+    """Look into committed state, and mend it; nothing of a running job is disturbed."""
 
 
 COMMANDS: Final = (
@@ -40,6 +40,11 @@ COMMANDS: Final = (
         "export",
         f"{_HERE}.state_export:export_state",
         "Write state to a file, or to storage if the name is a URL.",
+    ),
+    LazyCommand(
+        "import",
+        f"{_HERE}.state_import:import_state",
+        "Replace the version that a stopped query opens next by an edited copy of it.",
     ),
     LazyCommand(
         "schema",

@@ -34,6 +34,13 @@ class Column:
     array: Callable[[Sequence[Any]], pa.Array]
 
 
+def key_names(codec: ValueCodec | None) -> list[str]:
+    """Return the names of the columns of keys: ``key``, or ``key_1`` … for several parts."""
+    if codec is None or codec.description["type"] != "tuple":
+        return ["key"]
+    return [f"key_{at}" for at in range(1, len(codec.description["elements"]) + 1)]
+
+
 class KeyColumns:
     """The columns of keys, namespaces and key groups, made from columns of them."""
 
@@ -43,9 +50,8 @@ class KeyColumns:
         description: Mapping[str, Any] = {"type": "none"} if codec is None else codec.description
         self._several: Final = description["type"] == "tuple"
         parts = description["elements"] if self._several else [description]
-        names = [f"key_{at}" for at in range(1, len(parts) + 1)] if self._several else ["key"]
         self._keys: Final = [
-            (name, arrow_type_of(part)) for name, part in zip(names, parts, strict=True)
+            (name, arrow_type_of(part)) for name, part in zip(key_names(codec), parts, strict=True)
         ]
         self._namespace: Final = ArrowType(pa.string(), to_json)
         self.fields: Final = [

@@ -62,6 +62,11 @@ def time_of(us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=us)
 
 
+def us_of(at: datetime) -> int:
+    """Inverse of `time_of`; a time without a zone counts as UTC."""
+    return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
 @attrs.frozen
 class Cell:
     """Exported content before its user keys and times are turned into what users see."""

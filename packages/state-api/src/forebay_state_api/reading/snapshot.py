@@ -158,6 +158,15 @@ class Snapshot(VersionContent):
                 list(threads.map(look_up, batches))
         return rows
 
+    def holds(self, state: str, key: Any) -> bool:
+        """Return whether a state holds anything under a key, in any namespace.
+
+        Reads the key's group, if there is nothing in the default namespace.
+        """
+        if self.rows_of(state, [key])[0] is not None:
+            return True
+        return any(True for _ in self._rows_in_all_namespaces(state, [key]))
+
     def scan(
         self, state: str, *, key_groups: KeyGroupRange | None = None, namespace: Any = ALL
     ) -> Iterator[StateRow]:

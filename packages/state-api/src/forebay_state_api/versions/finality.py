@@ -5,9 +5,9 @@ record. A version is *final* when
 
 * its run has begun a later version: Spark begins a batch when the one before it is committed;
 * another run continues it, as that run's record states; in ``foreachBatch`` each batch is a run;
-* its run is bounded, so that no batch is repeated (`BOUNDED` in the run's record);
-* a mark says so: the driver puts ``final/<version>-<run key>`` when Spark reports the batch's end,
-  and an import when it is done.
+* its run is bounded, so that no batch is repeated, or an import (`BOUNDED` and `IMPORTED` in the
+  run's record);
+* a mark says so: the driver puts ``final/<version>-<run key>`` when Spark reports the batch's end.
 
 So the newest version of a query that stopped before its driver's mark is not final until the query
 goes on; readers then show the version before it, unless they are asked for provisional ones.
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 BOUNDED: Final = "bounded"
 """Key in `RunRecord.details`: the run evaluates a bounded DataFrame, outside of any stream."""
 
+IMPORTED: Final = "imported"
+"""Key in `RunRecord.details`: the run is an import, which made one version outside a job."""
+
 
 @attrs.frozen
 class Shown:
@@ -50,7 +53,7 @@ def is_final(storage: ObjectStorage, at: RunVersion) -> bool:
     if at.run_key is None or _is_marked(storage, at):
         return True
     record = read_record(storage, at.run_key)
-    if record is not None and record.details.get(BOUNDED):
+    if record is not None and (record.details.get(BOUNDED) or IMPORTED in record.details):
         return True
     return _run_went_on(storage, at) or _is_continued(storage, at, list_epochs(storage))
 

@@ -30,6 +30,7 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
+from forebay_state_api.versions.finality import IMPORTED
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.manifest import Manifest, put_manifest
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.versions.markers import VersionListing
 
-IMPORTED: Final = "imported"
-"""Key in `RunRecord.details` of a run that imported its version."""
 _NOTHING: Final = RunVersion(version=0, run_key=None)
 
 

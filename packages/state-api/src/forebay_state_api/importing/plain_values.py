@@ -1,0 +1,88 @@
+"""Values of Arrow columns as plain values, the inverse of `reading.arrow_types`.
+
+What has no Arrow type came as text: JSON for values of no declared type, text for Decimals and
+UUIDs. The codec of a stored type then checks what comes from here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+Convert = Callable[[Any], Any]
+"""Python value of an Arrow column → what the stored type's codec admits; ``None`` stays."""
+
+
+def plain_value_of(description: Mapping[str, Any]) -> Convert | None:
+    """Return the conversion for a `ValueCodec.description`; ``None`` if values stay as they are."""
+    kind = description["type"]
+    if kind in _NESTED:
+        return _NESTED[kind](description)
+    return _SCALARS.get(kind)
+
+
+def from_json(text: str) -> Any:
+    """Return JSON as a plain value; arrays become tuples, which are hashable."""
+    return _hashable(json.loads(text))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+_SCALARS: Final[Mapping[str, Convert]] = {"any": json.loads, "decimal": Decimal, "uuid": UUID}
+
+
+def _optional(description: Mapping[str, Any]) -> Convert | None:
+    return plain_value_of(description["of"])
+
+
+def _list(description: Mapping[str, Any]) -> Convert | None:
+    return _each(plain_value_of(description["element"]))
+
+
+def _each(convert: Convert | None) -> Convert | None:
+    if convert is None:
+        return None
+    return lambda values: [_or_none(convert, one) for one in values]
+
+
+def _tuple_of(description: Mapping[str, Any]) -> Convert:
+    each = plain_value_of(description["element"])
+    return lambda values: tuple([_or_none(each, one) for one in values])
+
+
+def _tuple(description: Mapping[str, Any]) -> Convert:
+    parts = [plain_value_of(one) for one in description["elements"]]
+    return lambda value: tuple(
+        [_or_none(part, one) for part, one in zip(parts, value.values(), strict=True)]
+    )
+
+
+def _record(description: Mapping[str, Any]) -> Convert | None:
+    parts = {one["name"]: plain_value_of(one["type"]) for one in description["fields"]}
+    if not any(parts.values()):
+        return None
+    return lambda value: {name: _or_none(parts.get(name), one) for name, one in value.items()}
+
+
+def _dict(description: Mapping[str, Any]) -> Convert:
+    key, value = plain_value_of(description["key"]), plain_value_of(description["value"])
+    return lambda pairs: {_or_none(key, one): _or_none(value, two) for one, two in pairs}
+
+
+def _or_none(convert: Convert | None, value: Any) -> Any:
+    return value if value is None or convert is None else convert(value)
+
+
+_NESTED: Final[Mapping[str, Callable[[Mapping[str, Any]], Convert | None]]] = {
+    "optional": _optional,
+    "list": _list,
+    "tuple_of": _tuple_of,
+    "tuple": _tuple,
+    "record": _record,
+    "dict": _dict,
+}
