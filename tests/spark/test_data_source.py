@@ -75,3 +75,29 @@ def test_filters_with_and_without_push_down(job, read, stage, setting):
         assert values(read().where(f"key = '{KEYS[4]}'"), "key", "n") == [(KEYS[4], 4)]
     finally:
         stage.spark.conf.unset(PUSHDOWN)
+
+
+def test_a_stream_of_changes_goes_on_after_a_restart(job, stage):
+    def changes():
+        options = {"query": "query", "uid": "operator", "state": "n", "changes": "true"}
+        source = stage.spark.readStream.format("forebay")
+        return source.options(**options, old="true", maxVersionsPerTrigger="1").load(
+            str(stage.state)
+        )
+
+    columns = "key string, namespace string, key_group int, operation string, value long"
+    columns += ", old long, version long, run string"
+    query = stage.run(changes())
+    assert len([one for one in query.recentProgress if one.numInputRows]) == 1
+    first = stage.rows(columns)
+    assert {(row[0], row[3], row[4], row[6]) for row in first} == {
+        (key, "put", at, 1) for key, at in EVERY
+    }
+    job.do(KEYS[2], ("n.clear",))
+    job.do(KEYS[3])
+    stage.run(changes())
+    later = sorted(set(stage.rows(columns)) - set(first))
+    assert [(*row[:1], *row[3:7]) for row in later] == [
+        (KEYS[1], "put", 1_000, 1, 3),
+        (KEYS[2], "removed", None, 2, 4),
+    ]

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
+from forebay_spark_runtime.data_source.change_reader import ChangeReader, Changes
 from forebay_spark_runtime.data_source.options import ReadOptions
 from forebay_spark_runtime.data_source.pinned_version import PinnedVersion
 from forebay_spark_runtime.data_source.snapshot_reader import PushdownReader, SnapshotReader
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 
@@ -35,6 +35,8 @@ class Opened(Protocol):
 def opened(options: Mapping[str, str]) -> Opened:
     """Open what the options name. Raises `ConfigurationError` that says what there is."""
     parsed = ReadOptions.parse(options)
+    if parsed.changes:
+        return OpenedChanges(Changes.of(parsed))
     return OpenedVersion(PinnedVersion.choose(parsed))
 
 
@@ -63,3 +65,33 @@ class OpenedVersion:
         raise ConfigurationError(
             "spark.readStream reads changes: pass option('changes', 'true') and option('state', …)"
         )
+
+
+@attrs.frozen
+class OpenedChanges:
+    """Changes, for ``spark.readStream``."""
+
+    changes: Changes
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the rows."""
+        return self.changes.schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Refuse: changes stream."""
+        del schema
+        raise ConfigurationError(
+            "option('changes', 'true') is for spark.readStream; to read changes once, start the "
+            "stream with trigger(availableNow=True)"
+        )
+
+    def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of the changes."""
+        if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):  # pyspark 4.2 and newer
+            from forebay_spark_runtime.data_source.admission import AdmittingChangeReader
+
+            return AdmittingChangeReader(self.changes, schema)
+        if self.changes.options.most_versions is not None:
+            raise ConfigurationError("option 'maxVersionsPerTrigger' needs pyspark 4.2 or newer")
+        return ChangeReader(self.changes, schema)

@@ -1,0 +1,181 @@
+"""Readers of changes: a micro-batch is the difference between two positions of the feed.
+
+An offset is a position, version and run, so that a query that went back is noticed. The driver's
+reader pins the position that the stream goes on from. It leaves this pin when the stream stops, so
+that a stream that is started again within the lease finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted, spark_schema
+from forebay_spark_runtime.data_source.options import ReadOptions, chosen
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.reading import START, ChangeFeed, Position, open_feed
+from forebay_state_api.versions.markers import list_version
+from forebay_state_api.versions.pins import Pin, renew_pin
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+@attrs.frozen(kw_only=True)
+class Changes:
+    """The changes of one state; it is pickled with the source."""
+
+    options: ReadOptions
+    schema: StructType
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Self:
+        """Read the types of the newest version. Raises `ConfigurationError` if there is none."""
+        feed = feed_of(options)
+        newest = feed.newest()
+        if newest == START:
+            raise ConfigurationError(
+                f"operator {options.uid!r} in {feed.source.storage.url} has no final version yet, "
+                "so the types of its state are not known: start the stream when it has one"
+            )
+        assert options.state is not None
+        with feed.between(START, newest) as difference:
+            arrow = difference.schema(options.state, old=options.old)
+        return cls(options=options, schema=spark_schema(arrow))
+
+
+@attrs.frozen
+class ChangePartition(InputPartition):
+    """Some key groups of a difference."""
+
+    start: Position
+    end: Position
+    groups: KeyGroupRange
+
+
+class ChangeReader(DataSourceStreamReader):
+    """Reads differences; a micro-batch takes all versions that there are."""
+
+    def __init__(self, changes: Changes, schema: StructType) -> None:
+        """``schema`` is what Spark expects: that of ``changes``, or the user's."""
+        if schema != changes.schema:
+            raise ConfigurationError(
+                f"the rows have the schema {changes.schema.simpleString()}, and "
+                f"{schema.simpleString()} was passed: leave .schema() out, and cast columns"
+            )
+        self.changes: Final = changes
+        self._pins: Final[dict[Position, Pin]] = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the position that a new stream begins after."""
+        options = self.changes.options
+        wanted = options.starting_version
+        feed = feed_of(options)
+        if wanted is None:
+            return offset_of(START)
+        if wanted == "latest":
+            return offset_of(feed.newest())
+        if "@" in wanted:
+            return offset_of(Position.parse(wanted))
+        asked = int(wanted) if wanted.isdecimal() else wanted
+        at = feed.source.choose(asked, provisional=options.provisional).at
+        return offset_of(Position.of(at))
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # noqa: N802
+        """Return the newest position."""
+        self.renew()
+        return offset_of(feed_of(self.changes.options).newest())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what each task of a micro-batch reads: the key groups of one subtask."""
+        first, last = position_of(start), position_of(end)
+        if first == last:
+            return []
+        feed = feed_of(self.changes.options)
+        if not self.changes.options.undo:
+            feed.check_continues(first, last)
+        for position in (first, last):
+            self._hold(feed, position)
+        groups = chosen(
+            _parts(feed, first if last == START else last), self.changes.options.key_groups
+        )
+        return [ChangePartition(first, last, part) for part in groups]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of a partition."""
+        if not isinstance(partition, ChangePartition):
+            return
+        options = self.changes.options
+        assert options.state is not None
+        target = arrow_schema(self.changes.schema)
+        with feed_of(options).between(
+            partition.start,
+            partition.end,
+            undo=options.undo,
+            show_expired=options.show_expired,
+            lease=options.lease,
+        ) as difference:
+            if options.state not in difference.states:
+                return
+            for batch in difference.to_arrow(
+                options.state, old=options.old, key_groups=partition.groups
+            ):
+                yield fitted(batch, target)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Hold the position that the next micro-batch goes on from, and no other."""
+        kept = position_of(end)
+        for position in [*self._pins]:
+            if position != kept:
+                self._pins.pop(position).close()
+
+    def stop(self) -> None:
+        """Leave the pins to expire, for a stream that starts again."""
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Return what tasks need: pins are the driver's."""
+        return {"changes": self.changes, "_pins": {}}
+
+    def _hold(self, feed: ChangeFeed, position: Position) -> None:
+        if position != START and position not in self._pins:
+            self._pins[position] = feed.hold(position, self.changes.options.lease)
+
+    def renew(self) -> None:
+        """Renew the pins that are held."""
+        storage = feed_of(self.changes.options).source.storage
+        for pin in self._pins.values():
+            renew_pin(storage, pin.id, now=datetime.now(UTC))
+
+
+def offset_of(position: Position) -> dict[str, Any]:
+    """Return a position as Spark stores it."""
+    return {"version": position.version, "run": position.run}
+
+
+def position_of(offset: Mapping[str, Any]) -> Position:
+    """Inverse of `offset_of`."""
+    return Position(offset["version"], offset["run"])
+
+
+def feed_of(options: ReadOptions) -> ChangeFeed:
+    """Open the feed that the options name."""
+    return open_feed(
+        options.state_dir,
+        query=options.query,
+        uid=options.uid,
+        provisional=options.provisional,
+        conf=options.conf,
+    )
+
+
+def _parts(feed: ChangeFeed, position: Position) -> list[KeyGroupRange]:
+    """Return the key groups of the subtasks that made a version, from its names."""
+    listing = list_version(feed.source.storage, position.version).of_run(position.run)
+    ranges = {made.by.range for made in listing.manifests}
+    return sorted(ranges, key=lambda one: one.start)

@@ -1,0 +1,199 @@
+"""The source's stream of changes without Spark: offsets, limits, undo, gaps, pins."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark", minversion="4.2", reason="its readers have admission control")
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+from forebay_backend_heap.backend import HeapBackend
+from forebay_spark_runtime.arrow.spark_types import arrow_schema
+from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError, VersionGoneError
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing import KeyedJob
+from forebay_state_api.versions.pins import list_pins
+from pyspark_forebay import DefaultSource
+
+N = ValueStateDescriptor("n", int)
+SEEN = ListStateDescriptor("seen", str)
+
+
+@pytest.fixture
+def job(tmp_path):
+    job = KeyedJob(
+        *(HeapBackend, open_storage(str(tmp_path))),
+        descriptors=[N, SEEN],
+        key_type=str,
+        parallelism=2,
+    )
+    for value in range(1, 5):
+        job.do("ann", ("n.update", value), ("seen.add", str(value)))
+    return job
+
+
+class Stream:
+    """Does with a source what a streaming query of Spark does."""
+
+    def __init__(self, options):
+        source = DefaultSource(options)
+        self.schema = source.schema()
+        self.reader = pickle.loads(pickle.dumps(source)).streamReader(self.schema)
+        self.at = json.loads(json.dumps(self.reader.initialOffset()))
+
+    def batch(self, *columns, limit=None):
+        """Return the rows of a micro-batch; ``None`` if there is nothing new."""
+        limit = limit or self.reader.getDefaultReadLimit()
+        end = json.loads(json.dumps(self.reader.latestOffset(self.at, limit)))
+        if end == self.at:
+            return None
+        parts = self.reader.partitions(self.at, end)
+        sent = pickle.dumps(self.reader)
+        rows = []
+        for part in parts:
+            for batch in pickle.loads(sent).read(pickle.loads(pickle.dumps(part))):
+                assert arrow_schema(self.schema).equals(batch.schema)
+                rows += [tuple(row[name] for name in columns) for row in batch.to_pylist()]
+        self.at = end
+        self.reader.commit(end)
+        return sorted(rows)
+
+
+@pytest.fixture
+def stream(tmp_path):
+    def start(**options):
+        given = {"query": "query", "uid": "operator", "state": "n", "changes": "true"}
+        return Stream({"path": str(tmp_path)} | given | options)
+
+    return start
+
+
+def test_a_batch_takes_all_final_versions(job, stream):
+    feed = stream(old="true")
+    assert feed.batch("key", "operation", "value", "old", "version") == [("ann", "put", 3, None, 3)]
+    assert feed.batch() is None, "the fourth version is not final"
+    job.do("ann", ("n.clear",))
+    assert feed.batch("value", "old") == [(4, 3)]
+    job.do("bob")
+    assert feed.batch("operation", "value", "old") == [("removed", None, 4)]
+
+
+def test_a_limit_counts_versions(job, stream):
+    feed = stream(maxVersionsPerTrigger="2")
+    assert feed.reader.getDefaultReadLimit() == ReadMaxFiles(2)
+    assert feed.batch("value", "version") == [(2, 2)]
+    assert feed.batch("value", "version") == [(3, 3)]
+    assert stream(maxVersionsPerTrigger="2").batch("value", limit=ReadAllAvailable()) == [(3,)]
+
+
+def test_a_run_that_ends_does_not_follow_the_job(job, stream):
+    feed = stream(maxVersionsPerTrigger="1")
+    feed.reader.prepareForTriggerAvailableNow()
+    job.do("ann", ("n.update", 7))
+    job.do("ann", ("n.update", 8))
+    values = []
+    while (rows := feed.batch("value")) is not None:
+        values += rows
+    assert values == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize(("starting", "version"), [("2", 2), ("latest", 3), (None, 0)])
+def test_starting_versions(job, stream, starting, version):
+    feed = stream(**({} if starting is None else {"startingVersion": starting}))
+    assert feed.at["version"] == version
+    again = stream(startingVersion=f"{version}@{feed.at['run']}")
+    assert again.at == feed.at
+
+
+def test_elements_of_lists_are_appended(job, stream):
+    feed = stream(state="seen", startingVersion="2")
+    assert feed.batch("operation", "value") == [("appended", ["3"])]
+
+
+def test_a_timeline_that_the_query_left(job, stream):
+    job.do("ann")
+    undoing, plain = stream(undo="true"), stream()
+    for feed in (undoing, plain):
+        assert feed.batch("value", "version") == [(4, 4)]
+    job.restart(batch_id=2)
+    job.do("ann", ("n.update", 30))
+    job.do("ann", ("n.update", 40))
+    with pytest.raises(AbandonedTimelineError, match="on a timeline that the query has left"):
+        plain.batch("value")
+    assert undoing.batch("value", limit=ReadMaxFiles(1)) == [(2,)]
+    assert undoing.at["version"] == 2
+    assert undoing.batch("value") == [(30,)]
+
+
+def test_a_gap_is_an_error_that_says_what_to_do(job, stream):
+    feed = stream(startingVersion="1")
+    job.storage.delete(
+        [info.name for info in job.storage.list("versions") if "fffffffffffe/" in info.name]
+    )
+    with pytest.raises(VersionGoneError, match="is not stored any more"):
+        feed.batch("value")
+
+
+def test_the_stream_holds_the_position_that_it_goes_on_from(job, stream):
+    feed = stream(lease="2d")
+    assert not list_pins(job.storage)
+    feed.batch("value")
+    (pin,) = list_pins(job.storage)
+    assert (pin.version, pin.lease.days) == (3, 2)
+    job.do("ann", ("n.update", 9))
+    feed.batch("value")
+    (pin,) = list_pins(job.storage)
+    assert pin.version == 4
+    feed.reader.stop()
+    assert list_pins(job.storage) == [pin], "for a stream that starts again"
+
+
+def test_chosen_key_groups(job, stream):
+    group = next(iter(stream().batch("key_group")))[0]
+    assert stream(keyGroups=str(group)).batch("value") == [(3,)]
+    others = f"0-{group - 1}" if group else "1-7"
+    assert stream(keyGroups=others).batch("value") == []
+
+
+def test_an_older_pyspark_takes_no_limit(job, stream, monkeypatch):
+    monkeypatch.delattr(DataSourceStreamReader, "getDefaultReadLimit")
+    feed = stream()
+    assert feed.reader.latestOffset()["version"] == 3
+    with pytest.raises(ConfigurationError, match=r"maxVersionsPerTrigger' needs pyspark 4\.2"):
+        stream(maxVersionsPerTrigger="1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"version": "1"}, "has no option version"),
+        ({"state": "m"}, "state 'm'; their states"),
+        ({"maxVersionsPerTrigger": "0"}, "maxVersionsPerTrigger"),
+    ],
+)
+def test_bad_options(job, stream, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        stream(**options)
+
+
+def test_changes_need_a_state_and_a_final_version(tmp_path):
+    options = {"path": str(tmp_path), "query": "q", "uid": "u", "changes": "true"}
+    with pytest.raises(ConfigurationError, match="changes are those of one state"):
+        DefaultSource(options).schema()
+    with pytest.raises(ConfigurationError, match="has no final version yet"):
+        DefaultSource(options | {"state": "n"}).schema()
+
+
+def test_reads_and_streams_are_not_mixed_up(job, tmp_path):
+    named = {"path": str(tmp_path), "query": "query", "uid": "operator", "state": "n"}
+    batch, stream = DefaultSource(named), DefaultSource(named | {"changes": "true"})
+    with pytest.raises(ConfigurationError, match=r"spark\.readStream reads changes"):
+        batch.streamReader(batch.schema())
+    with pytest.raises(ConfigurationError, match=r"is for spark\.readStream"):
+        stream.reader(stream.schema())
