@@ -12,6 +12,7 @@ from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_state_api.calls.counts import Counts
+from forebay_state_api.calls.wait_metrics import WAIT
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
 from forebay_state_api.plugins import plugins
@@ -36,6 +37,7 @@ def tables() -> dict[str, list[list[str]]]:
         "phases": _named("phase", {phase.value: phase.meaning for phase in Phase}),
         "engine metrics": _named("number", described(EngineMetrics)),
         "counts": _named("count", described(Counts)),
+        "wait metrics": _metrics(WAIT),
         "gateway metrics": _metrics(GATEWAY),
         "events": _named("event", EVENTS),
     }

@@ -10,6 +10,7 @@ import pytest
 
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_spark_runtime.driver.spark_metrics import registered_name
+from forebay_state_api.calls.wait_metrics import WAIT
 from forebay_state_api.metrics import KEYED, Kind, Level
 
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
@@ -47,7 +48,7 @@ def served(name, ending="Value"):
 
 def series():
     """Yield the labels of every series of keyed operators, after relabelling."""
-    for metric in KEYED:
+    for metric in (*KEYED, *WAIT):
         if metric.level is Level.INFO:
             for value in metric.values or ("",):
                 labels = [("query", "my clicks"), ("uid", "visits-by.user")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from forebay_spark_runtime import keyed
+from forebay_spark_runtime import keyed, ordered_wait
 from forebay_spark_runtime.driver.spark_metrics import spark_metrics
 from forebay_spark_runtime.metrics import MetricsListener, operators_of
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
@@ -238,6 +238,25 @@ def test_a_listener_gets_classes_and_its_failure_harms_nothing(stage, spark, cap
         spark.streams.removeListener(listener)
     assert [one.figures["rows_in"] for one in seen if one.figures["rows_in"]] == [3, 3]
     assert [record.message for record in caplog.records].count("a metrics listener failed") == 1
+
+
+def test_an_ordered_wait_is_in_spark_s_metrics_system(stage, spark):
+    put(stage, 2)
+    waited = ordered_wait(stage.source(), answer, "answer string", name="ask", columns=["user"])
+    query = waited.writeStream.queryName("asking").format("noop").trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(stage.checkpoint)).start()
+    query.awaitTermination()
+    ask = "..query..asking..uid..ask"
+    last = f"forebay_wait_try_seconds_bucket{ask}..le..inf"
+    rows, tries = f"forebay_wait_rows_total{ask}", f"forebay_wait_tries_total{ask}"
+    found = eventually(
+        lambda: gauges(spark), lambda shown: last in shown and shown[rows] == shown[tries] == 6
+    )
+    assert found[f"forebay_wait_in_flight_max{ask}"] >= 1
+
+
+async def answer(row, client):
+    return f"hello {row.user}"
 
 
 @pytest.mark.slow

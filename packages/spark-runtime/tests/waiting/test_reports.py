@@ -7,6 +7,8 @@ import logging
 from forebay_spark_runtime.waiting import reports
 from forebay_spark_runtime.waiting.reports import TaskReport, WaitMetrics, add_newest
 from forebay_state_api.calls.counts import Counts
+from forebay_state_api.calls.histogram import Histogram
+from forebay_state_api.calls.wait_metrics import WAIT, wait_figures
 
 
 def report(query, batch_id, partition="0", rows=1):
@@ -80,3 +82,26 @@ def test_what_came_is_logged_a_line_for_each_task(caplog):
         reports.log({**report("q", 7, "3", rows=5).as_tasks()})
     (line,) = caplog.messages
     assert line.startswith("operator ask of query q, batch 7, partition 3: rows 5")
+
+
+def test_counts_have_the_names_of_metrics():
+    counts = Counts(rows=7, in_flight_max=3, work_s=1.5, latency=Histogram())
+    counts.latency.add([0.002, 0.02, 20.0])
+    figures = wait_figures(counts)
+    assert figures.keys() == {key for metric in WAIT for key in metric.keys}
+    assert (figures["rows"], figures["in_flight_max"], figures["work_seconds"]) == (7, 3, 1.5)
+    assert figures["try_seconds_0.003"] == 1
+    assert (figures["try_seconds_10"], figures["try_seconds_inf"]) == (2, 3)
+    names = {metric.name: metric.kind.value for metric in WAIT}
+    assert names["forebay_wait_retries_total"] == "counter"
+    assert names["forebay_wait_in_flight_max"] == "gauge"
+    assert names["forebay_wait_try_seconds"] == "histogram"
+
+
+def test_the_figures_of_a_micro_batch_are_those_of_all_its_tasks():
+    tasks = known(
+        report("q", 0, rows=2), report("q", 0, "1", rows=5), report("q", 1), report("q", 0, rows=3)
+    )
+    found = reports.figures_by_name(tasks, "q", 0)
+    assert {name: figures["rows"] for name, figures in found.items()} == {"ask": 8}
+    assert reports.figures_by_name(tasks, "q", 9) == {}

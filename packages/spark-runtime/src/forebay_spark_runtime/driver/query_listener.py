@@ -29,6 +29,7 @@ from forebay_spark_runtime.driver.operator_batch import operators_of
 from forebay_spark_runtime.driver.session import MicroBatch, is_connect
 from forebay_spark_runtime.driver.spark_metrics import SparkMetrics, spark_metrics
 from forebay_spark_runtime.driver.stored_operators import log_kept
+from forebay_spark_runtime.driver.wait_figures import wait_figures_of
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def watch(session: Any) -> None:
     queries = session._jsparkSession.streams()
     streaming = context._jvm.org.apache.spark.sql.streaming
     listener = streaming.PythonStreamingQueryListenerWrapper(
-        _Listener(session._jsparkSession, spark_metrics(context), context.applicationId)
+        _Listener(session._jsparkSession, spark_metrics(context), context)
     )
     queries.addListener(listener)
     _watched.add(session)
@@ -132,10 +133,10 @@ def _ends_by_itself(execution: Any) -> bool:
 class _Listener:
     """The listener, which the JVM calls."""
 
-    def __init__(self, java_session: Any, metrics: SparkMetrics, app_id: str) -> None:
+    def __init__(self, java_session: Any, metrics: SparkMetrics, context: Any) -> None:
         self._java_session = java_session
         self._metrics = metrics
-        self._app_id = app_id
+        self._context = context
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Mark the query's session; its first batch waits until this returns."""
@@ -157,9 +158,13 @@ class _Listener:
         """Use what a micro-batch reports; what goes wrong is logged, and fails nothing."""
         try:
             progress = json.loads(event.progress().json())
-            final_versions.committed(progress, self._app_id)
+            final_versions.committed(progress, self._context.applicationId)
             for batch in operators_of(progress):
                 self._metrics.show(batch)
+            query = progress["name"] or progress["id"]
+            waits = wait_figures_of(self._context, progress["id"], progress["batchId"])
+            for name, figures in waits:
+                self._metrics.show_wait(query, name, figures)
         except Exception:  # noqa: BLE001 - py4j raises many kinds, when the context stops too
             _log.debug("a progress event was not read", exc_info=True)
 

@@ -1,4 +1,4 @@
-"""Figures of keyed operators in Spark's own metrics system, on classic Spark.
+"""Figures of keyed operators and ordered waits in Spark's own metrics system, on classic Spark.
 
 Whatever sink a site has configured shows them: PrometheusServlet, JMX, StatsD. Each metric is an
 accumulator of the driver. Spark would go on showing the first accumulator of a name, so one is
@@ -14,9 +14,11 @@ from __future__ import annotations
 import logging
 import re
 import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from forebay_spark_runtime.driver.operator_batch import OperatorBatch
+from forebay_state_api.calls.wait_metrics import WAIT
 from forebay_state_api.metrics import KEYED, Kind, Level, Metric
 
 _log = logging.getLogger(__name__)
@@ -24,13 +26,19 @@ _log = logging.getLogger(__name__)
 MOST_OPERATORS: Final = 100
 """Operators of one application that are shown; a job may make one for each tenant."""
 
-_SHOWN: Final = {
-    key: (metric, value)
-    for metric in KEYED
-    if metric.level is Level.INFO
-    for key, value in zip(metric.keys, metric.values or ("",), strict=True)
-}
-"""Key of a figure → its metric, and the value of its label."""
+
+def _by_key(metrics: Iterable[Metric]) -> dict[str, tuple[Metric, str]]:
+    """Return key of a figure → its metric, and the value of its label."""
+    return {
+        key: (metric, value)
+        for metric in metrics
+        if metric.level is Level.INFO
+        for key, value in zip(metric.keys, metric.values or ("",), strict=True)
+    }
+
+
+_KEYED: Final = _by_key(KEYED)
+_WAIT: Final = _by_key(WAIT)
 
 
 class SparkMetrics:
@@ -45,16 +53,28 @@ class SparkMetrics:
 
     def show(self, batch: OperatorBatch) -> None:
         """Show a micro-batch: counters grow, gauges are set. An error is logged once."""
-        try:
-            if self._has_room(batch):
-                for key, number in batch.figures.items():
-                    if key in _SHOWN:
-                        self._put(batch, key, number)
-        except Exception:  # noqa: BLE001 - whatever the JVM raises; metrics fail no query
-            self._warn("Spark's metrics system does not show operator %r", batch.uid, error=True)
+        self._show(batch.query, batch.uid, _KEYED, batch.figures)
 
-    def _has_room(self, batch: OperatorBatch) -> bool:
-        operator = (batch.query, batch.uid)
+    def show_wait(self, query: str, name: str, figures: Mapping[str, float]) -> None:
+        """Show a micro-batch of an ordered wait, whose name takes the place of a uid."""
+        self._show(query, name, _WAIT, figures)
+
+    def _show(
+        self,
+        query: str,
+        uid: str,
+        known: Mapping[str, tuple[Metric, str]],
+        figures: Mapping[str, float],
+    ) -> None:
+        try:
+            if self._has_room((query, uid)):
+                for key, number in figures.items():
+                    if key in known:
+                        self._put(query, uid, known[key], number)
+        except Exception:  # noqa: BLE001 - whatever the JVM raises; metrics fail no query
+            self._warn("Spark's metrics system does not show operator %r", uid, error=True)
+
+    def _has_room(self, operator: tuple[str, str]) -> bool:
         if operator not in self._operators and len(self._operators) >= MOST_OPERATORS:
             self._warn(
                 "Spark's metrics system shows %d operators; others are in progress events only",
@@ -69,9 +89,9 @@ class SparkMetrics:
             self._is_warned = True
             _log.warning(message, argument, exc_info=error)
 
-    def _put(self, batch: OperatorBatch, key: str, number: float) -> None:
-        metric, value = _SHOWN[key]
-        labels = [("query", batch.query), ("uid", batch.uid)]
+    def _put(self, query: str, uid: str, known: tuple[Metric, str], number: float) -> None:
+        metric, value = known
+        labels = [("query", query), ("uid", uid)]
         labels += zip(metric.labels, [value], strict=False) if value else []
         name = registered_name(metric, labels)
         before = self._shown.get(name, 0.0)

@@ -129,6 +129,8 @@ def _wait(
             for name, field in zip(inner, schema, strict=True)
         ]
     )
+    if df.isStreaming:
+        query_listener.watch(session)
     if carrying is None:
         return numbered.mapInArrow(shipped(WaitJob(**job), spec.name), target).toDF(*schema.names)
     carry_job = CarryJob(**job, columns=columns_of(df), **attrs.asdict(carrying, recurse=False))

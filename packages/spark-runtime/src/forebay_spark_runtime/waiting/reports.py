@@ -16,7 +16,9 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from forebay_spark_runtime.driver.session import is_connect
+from forebay_spark_runtime.driver.wait_figures import add_source
 from forebay_state_api.calls.counts import Counts
+from forebay_state_api.calls.wait_metrics import wait_figures
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import total
 from forebay_state_api.storage.opening import open_storage
@@ -114,7 +116,7 @@ class WaitMetrics:
                 "accumulators"
             )
         if self._accumulator is None:
-            self._accumulator = session.sparkContext.accumulator({}, _merging(add_newest))
+            self._accumulator = _accumulator(session.sparkContext)
         return _Accumulated(self._accumulator)
 
 
@@ -123,16 +125,31 @@ _logs: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 def log_sink(session: Any) -> Any:
-    """Return a sink that logs the counts of waits without `WaitMetrics`.
+    """Return a sink for waits without `WaitMetrics`, which logs their counts.
 
-    Returns ``None`` under Spark Connect, and if the log level hides them.
+    Returns ``None`` under Spark Connect.
     """
-    if is_connect(session) or not _log.isEnabledFor(logging.INFO):
+    if is_connect(session):
         return None
     context = session.sparkContext
     if context not in _logs:
-        _logs[context] = context.accumulator({}, _merging(add_nothing))
+        _logs[context] = _accumulator(context)
     return _Accumulated(_logs[context])
+
+
+def _accumulator(context: Any) -> Any:
+    """Return a new accumulator, in which Spark's metrics system finds the counts too."""
+    accumulator = context.accumulator({}, _merging(add_newest))
+    add_source(context, lambda query, batch: figures_by_name(accumulator.value, query, batch))
+    return accumulator
+
+
+def figures_by_name(tasks: _Tasks, query: str, batch_id: int) -> dict[str, dict[str, float]]:
+    """Return operator → figures of one micro-batch, of all its tasks together."""
+    by_name: dict[str, list[Counts]] = defaultdict(list)
+    for task, data in [*tasks.get((query, batch_id), {}).items()]:
+        by_name[task.rpartition("/")[0]].append(Counts.of_data(data))
+    return {name: wait_figures(total(Counts, found)) for name, found in by_name.items()}
 
 
 def _report(query: str, batch_id: int, found: Any) -> BatchReport:
@@ -155,10 +172,6 @@ def add_newest(known: _Tasks, reported: _Tasks) -> None:
     add_all(known, reported)
     for query, _ in new:
         _forget_old(known, query)
-
-
-def add_nothing(known: _Tasks, reported: _Tasks) -> None:
-    """Drop the reports, which have been logged."""
 
 
 def _forget_old(tasks: _Tasks, query: str) -> None:
