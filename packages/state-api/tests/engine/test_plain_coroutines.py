@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -153,12 +154,48 @@ def test_a_lent_loop_goes_on_with_its_thread() -> None:
     subtask.process(ROWS, keys, groups)
     assert subtask.awaits_anything
     assert {threading.current_thread().name} == THREADS
+    subtask.give_loop_back()
     own(subtask.process, ROWS, keys, groups)
     own(subtask.drain)
     assert sorted(own(subtask.take_rows)) == sorted([(str(key), 3) for key in range(10)] * 6)
     own(subtask.commit)
     own(subtask.close)
     assert "forebay-loop" in THREADS
+
+
+class TimersFirst(KeyedProcessFunction[Any, Any, Any]):
+    """Its timers return coroutines, before the rows of the batch run."""
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(seconds=1))
+
+    def on_timer(self, at: Any, ctx: Any) -> Any:
+        return self.answer(ctx)
+
+    async def answer(self, ctx: Any) -> Any:
+        for _ in range(100):
+            await asyncio.sleep(0)
+            THREADS.add(threading.current_thread().name)
+        return [(ctx.current_key,)]
+
+
+def test_a_loop_is_lent_for_the_whole_piece_of_work() -> None:
+    """A timer returns the first coroutine, before rows of the same piece of work run."""
+    job = KeyedJob(HeapBackend, MemoryStorage("memory://pieces"))
+    job.run(TimersFirst(), [("a",)])
+    job.clock.advance(timedelta(seconds=2))
+    subtask, own = job.subtask(TimersFirst()), loop_thread().call
+    subtask._lend_loop = lend_loop
+    subtask.begin()
+    subtask.process([{"k": "b"}], ["b"], [0])
+    assert subtask.awaits_anything
+    assert subtask.engine._lent is not None, "the loop's thread would run records meanwhile"
+    subtask.drain()
+    assert subtask.take_rows() == [("a",)]
+    assert {threading.current_thread().name} == THREADS
+    subtask.give_loop_back()
+    own(subtask.commit)
+    own(subtask.close)
 
 
 class Mixed(Callbacks):

@@ -160,7 +160,10 @@ class TaskCalls:
         self._on_loop = self._on_loop or self._subtask.awaits_anything
         if self._on_loop:
             return loop_thread().call(fn, *arguments, **named)
-        return fn(*arguments, **named)
+        try:
+            return fn(*arguments, **named)
+        finally:
+            self._subtask.give_loop_back()
 
 
 @contextlib.contextmanager

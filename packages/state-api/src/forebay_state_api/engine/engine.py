@@ -411,6 +411,7 @@ class Engine:
             if self._calls is not None:
                 self._calls.close()
             self.scheduler.close()
+            self.give_loop_back()
 
     def _go_on(self) -> None:
         """Run the records that can go on, between two calls of this engine's methods."""
@@ -492,7 +493,7 @@ class Engine:
         return found
 
     def give_loop_back(self) -> None:
-        """Give a lent loop back: its own thread turns it until the engine runs on that thread."""
+        """Give a lent loop back: its own thread turns it, and is to run the engine from now on."""
         lent, self._lent = self._lent, None
         if lent is not None:
             lent.give_back()
@@ -791,7 +792,6 @@ class _UserCode:
         finally:
             if self._enters and (awaits := engine.scheduler.awaits) is not None:
                 awaits.leave()
-                engine.give_loop_back()
             engine._phase = self._phase_before
             enter_scheduler(self._before)
 

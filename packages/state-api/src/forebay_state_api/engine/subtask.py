@@ -308,6 +308,14 @@ class Subtask:
         """Whether its records may await anything, so that the loop's thread is to run it."""
         return self._engine is not None and self._engine.awaits_anything
 
+    def give_loop_back(self) -> None:
+        """Give a lent loop back; call it after each call of another method, on its thread.
+
+        Not before: the loop's thread runs records as soon as it has the loop.
+        """
+        if self._engine is not None:
+            self._engine.give_loop_back()
+
     @property
     def metrics(self) -> EngineMetrics:
         """Return the engine's current metrics."""
