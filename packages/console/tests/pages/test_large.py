@@ -26,7 +26,8 @@ FIGURES = Figures(
     {"rows_in": 10**6, "rows_out": 10**6, "state_bytes": 10**9, "written_bytes": 10**5},
     {"input": 3_000, "function": 2_000, "commit_files": 300},
 )
-MOST_S = 1.0
+MOST_CPU_S = 10.0
+"""Ten times what a page may take: a busy machine stays below it, quadratic work does not."""
 MOST_BYTES = 400_000
 
 
@@ -103,10 +104,10 @@ def root(request):
 @pytest.mark.parametrize(
     "path", ["/", PATH, f"{PATH}?last=1000", f"{PATH}/groups", f"{PATH}/files"]
 )
-def test_a_page_takes_less_than_a_second(root, new_console, path):
+def test_a_page_does_not_take_long(root, new_console, path):
     fresh = new_console(root)
     began = time.process_time()
     page = fresh.page(path)
-    assert time.process_time() - began < MOST_S
+    assert time.process_time() - began < MOST_CPU_S
     assert "10,001" in page or ">101<" in page
     assert len(page) < MOST_BYTES

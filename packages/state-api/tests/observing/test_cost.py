@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import cProfile
 from datetime import UTC, datetime, timedelta
 
 from forebay_state_api.contract.object_storage import ObjectInfo
@@ -14,7 +14,8 @@ from forebay_state_api.versions.layout import Coordinates
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 FIGURES = Figures({"rows_in": 10**6, "rows_out": 10**6}, {"input": 3_000, "function": 2_000})
-MOST_CPU_S = 1.0
+MOST_CALLS = 2_000_000
+"""Some 0.4 s of CPU here. Calls are counted because a busy machine does not change their number."""
 
 
 def stored(versions: int, parallelism: int, max_parallelism: int) -> list[ObjectInfo]:
@@ -39,18 +40,18 @@ def stored(versions: int, parallelism: int, max_parallelism: int) -> list[Object
     return sorted(found, key=lambda info: info.name)
 
 
-def cpu_of(objects: list[ObjectInfo]) -> float:
-    began = time.process_time()
-    timeline = OperatorListing(objects={"versions": objects}).timeline
-    assert timeline.rate("rows_in", last=100)
-    assert timeline.newest is not None
-    assert timeline.newest.count("rows_in")
-    return time.process_time() - began
+def calls_for(objects: list[ObjectInfo]) -> int:
+    with cProfile.Profile() as profile:
+        timeline = OperatorListing(objects={"versions": objects}).timeline
+        assert timeline.rate("rows_in", last=100)
+        assert timeline.newest is not None
+        assert timeline.newest.count("rows_in")
+    return sum(one.callcount for one in profile.getstats())
 
 
-def test_ten_thousand_versions_take_less_than_a_second() -> None:
-    assert cpu_of(stored(10_000, 1, 10_000)) < MOST_CPU_S
+def test_ten_thousand_versions_take_a_bounded_number_of_calls() -> None:
+    assert calls_for(stored(10_000, 1, 10_000)) < MOST_CALLS
 
 
-def test_ten_thousand_key_groups_take_less_than_a_second() -> None:
-    assert cpu_of(stored(10, 500, 10_000)) < MOST_CPU_S
+def test_ten_thousand_key_groups_take_a_bounded_number_of_calls() -> None:
+    assert calls_for(stored(10, 500, 10_000)) < MOST_CALLS
