@@ -46,6 +46,7 @@ class GatewayActor:
             policy=POLICIES[spec.policy],
         )
         self._orders: Final = Orders()
+        self._sink: Final = RayMetrics()
         self._server: GatewayServer | None = None
         self._metrics: WSGIServer | None = None
         loop = asyncio.get_running_loop()
@@ -100,20 +101,9 @@ class GatewayActor:
             self._stopping.set()
 
     async def _live(self) -> None:
-        sink = RayMetrics()
-        waiting = asyncio.create_task(self._stopping.wait())
-        while not waiting.done():
-            try:
-                self._core.tick()
-                sink.show(self._core.metrics)
-            except Exception:  # noqa: BLE001 - the loop must continue
-                _log.exception("a tick failed")
-            await asyncio.wait([waiting], timeout=self._spec.limits.ping_every_s)
+        await self._tick_until(self._stopping)
         self._core.drain()
-        drained = asyncio.create_task(self._core.drained.wait())
-        while not drained.done():
-            self._core.tick()
-            await asyncio.wait([drained], timeout=self._spec.limits.ping_every_s)
+        await self._tick_until(self._core.drained)
         if self._server is not None:
             await self._server.close()
         await self._core.close()
@@ -122,6 +112,16 @@ class GatewayActor:
         if self._spec.detached:
             await asyncio.sleep(_LAST_WORDS_S)
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    async def _tick_until(self, event: asyncio.Event) -> None:
+        waiting = asyncio.create_task(event.wait())
+        while not waiting.done():
+            try:
+                self._core.tick()
+                self._sink.show(self._core.metrics)
+            except Exception:  # noqa: BLE001 - the loop must continue
+                _log.exception("a tick failed")
+            await asyncio.wait([waiting], timeout=self._spec.limits.ping_every_s)
 
 
 def gateway_class() -> Any:
