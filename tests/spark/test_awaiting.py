@@ -38,13 +38,18 @@ class TotalsWithAnswers(KeyedProcessFunction):
 
     async def process_element(self, row, ctx):
         async with asyncio.timeout(100):
-            total, reply = await asyncio.gather(
+            total, answer = await asyncio.gather(
                 self.total.async_value(),
-                ctx.clients.http.post(self.url, data=f"{row.user}{row.n}"),
+                ctx.call(self.ask, row, ctx),
             )
-            answer = await reply.text()
         await self.total.async_update(total + row.n)
         yield row.user, total + row.n, answer
+
+    async def ask(self, row, ctx):
+        headers = {"Idempotency-Key": ctx.idempotency_key}
+        data = f"{row.user}{row.n}"
+        async with ctx.clients.http.post(self.url, data=data, headers=headers) as reply:
+            return await reply.text()
 
 
 class Echo:
@@ -55,6 +60,8 @@ class Echo:
     def __init__(self):
         self.waits = threading.Event()
         """Whether a request gets no answer."""
+        self.keys = []
+        """The idempotency key of each request."""
         self._connections = set()
         self._stop = asyncio.Event()
         started = threading.Event()
@@ -77,6 +84,7 @@ class Echo:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = int(re.search(rb"content-length: (\d+)", head.lower())[1])
                 body = await reader.readexactly(length)
+                self.keys += re.findall(rb"(?i)idempotency-key: (.+)\r", head)
                 self.answers -= 1
                 if self.answers < 0:
                     self.waits.set()
@@ -165,6 +173,8 @@ def test_workers_killed_while_calls_are_out(stage, echo, backend):
     echo.answers = 1_000_000
     stage.run(asked)
     assert stage.rows(SCHEMA) == expected
+    assert len(echo.keys) > len(expected), "calls are at least once"
+    assert len(set(echo.keys)) == len(expected), "a record has the same key in each attempt"
 
 
 # -- pauses of Spark ----------------------------------------------------------------------------
