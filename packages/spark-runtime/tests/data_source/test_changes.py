@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import timedelta
 
 import pytest
 
@@ -14,8 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
+from forebay_spark_runtime.data_source.held_positions import HeldPositions
 from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError, VersionGoneError
+from forebay_state_api.reading import START, open_feed
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.versions.pins import list_pins
@@ -103,6 +106,18 @@ def test_a_run_that_ends_does_not_follow_the_job(job, stream):
     assert values == [(1,), (2,), (3,)]
 
 
+def test_a_run_that_ends_does_not_follow_a_query_that_goes_back(job, stream):
+    feed = stream()
+    feed.reader.prepareForTriggerAvailableNow()
+    assert feed.batch("value") == [(3,)]
+    job.restart(batch_id=1)
+    job.do("ann", ("n.update", 20))
+    job.do("ann")
+    assert feed.batch("value") is None
+    with pytest.raises(AbandonedTimelineError):
+        stream(startingVersion=f"3@{feed.at['run']}").batch("value")
+
+
 @pytest.mark.parametrize(("starting", "version"), [("2", 2), ("latest", 3), (None, 0)])
 def test_starting_versions(job, stream, starting, version):
     feed = stream(**({} if starting is None else {"startingVersion": starting}))
@@ -140,6 +155,10 @@ def test_a_gap_is_an_error_that_says_what_to_do(job, stream):
         feed.batch("value")
 
 
+def pinned(job):
+    return sorted(pin.version for pin in list_pins(job.storage))
+
+
 def test_the_stream_holds_the_position_that_it_goes_on_from(job, stream):
     feed = stream(lease="2d")
     assert not list_pins(job.storage)
@@ -152,6 +171,39 @@ def test_the_stream_holds_the_position_that_it_goes_on_from(job, stream):
     assert pin.version == 4
     feed.reader.stop()
     assert list_pins(job.storage) == [pin], "for a stream that starts again"
+
+
+def test_a_stream_holds_where_it_begins_and_where_it_starts_again(job, stream):
+    feed = stream(startingVersion="2")
+    assert pinned(job) == [2], "though no micro-batch was planned yet"
+    feed.batch("value")
+    job.storage.delete([pin.name for pin in list_pins(job.storage)])
+    again = stream()
+    again.at = feed.at
+    assert again.batch("value") is None
+    assert pinned(job) == [3]
+
+
+def test_both_ends_of_a_batch_are_held_before_spark_writes_them_down(job, stream):
+    feed = stream(startingVersion="1", maxVersionsPerTrigger="1")
+    feed.batch("value")
+    job.storage.delete([pin.name for pin in list_pins(job.storage)])
+    again = stream().reader
+    assert again.latestOffset(feed.at, ReadMaxFiles(1))["version"] == 3
+    assert pinned(job) == [2, 3]
+    again.commit(feed.at)  # Spark does so once it has written down the next end
+    assert pinned(job) == [2, 3]
+
+
+def test_pins_are_renewed_while_nothing_comes(job, tmp_path):
+    now = [0.0]
+    feed = open_feed(str(tmp_path), query="query", uid="operator")
+    held = HeldPositions(timedelta(minutes=20), clock=lambda: now[0])
+    for now[0], renewal in ((0, 0), (299, 0), (300, 1), (599, 1), (600, 2)):
+        held.hold(feed, feed.newest())
+        assert [pin.renewal for pin in list_pins(job.storage)] == [renewal]
+    held.keep_only(START)
+    assert not list_pins(job.storage)
 
 
 def test_chosen_key_groups(job, stream):

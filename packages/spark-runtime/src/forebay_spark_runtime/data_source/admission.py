@@ -38,11 +38,20 @@ class AdmittingChangeReader(ChangeReader, SupportsTriggerAvailableNow):
     def latestOffset(  # type: ignore[override] # noqa: N802
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """Return the position at which a micro-batch ends; ``start`` if there is nothing new."""
-        self.renew()
+        """Return the position at which a micro-batch ends, held; ``start`` if nothing is new.
+
+        A run that ends has nothing new once it is where it ends, wherever the query goes then.
+        """
+        position = position_of(start)
+        if position == self._last:
+            return start
         options = self.changes.options
+        feed = feed_of(options)
+        self._held.hold(feed, position)
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-        found = feed_of(options).after(position_of(start), most=most, undo=options.undo)
+        found = feed.after(position, most=most, undo=options.undo)
         if self._last is not None:
             found = [one for one in found if one.version <= self._last.version]
-        return offset_of(found[-1]) if found else start
+        self._end = found[-1] if found else position
+        self._held.hold(feed, self._end)
+        return offset_of(self._end)

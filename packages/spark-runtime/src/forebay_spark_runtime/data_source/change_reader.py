@@ -1,26 +1,26 @@
 """Readers of changes: a micro-batch is the difference between two positions of the feed.
 
 An offset is a position, version and run, so that a query that went back is noticed. The driver's
-reader pins the position that the stream goes on from. It leaves this pin when the stream stops, so
-that a stream that is started again within the lease finds it.
+reader pins the position that the stream goes on from, from the first offset on, and the end of each
+micro-batch before Spark writes it down. It leaves these pins when the stream stops, so that a
+stream that is started again within the lease finds both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted, spark_schema
+from forebay_spark_runtime.data_source.held_positions import HeldPositions
 from forebay_spark_runtime.data_source.options import ReadOptions, chosen
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading import START, ChangeFeed, Position, open_feed
 from forebay_state_api.versions.markers import list_version
-from forebay_state_api.versions.pins import Pin, renew_pin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,27 +70,25 @@ class ChangeReader(DataSourceStreamReader):
                 f"{schema.simpleString()} was passed: leave .schema() out, and cast columns"
             )
         self.changes: Final = changes
-        self._pins: Final[dict[Position, Pin]] = {}
+        self._held = HeldPositions(changes.options.lease)
+        self._end = START
+        """The end of the newest micro-batch that was planned."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the position that a new stream begins after."""
-        options = self.changes.options
-        wanted = options.starting_version
-        feed = feed_of(options)
-        if wanted is None:
-            return offset_of(START)
-        if wanted == "latest":
-            return offset_of(feed.newest())
-        if "@" in wanted:
-            return offset_of(Position.parse(wanted))
-        asked = int(wanted) if wanted.isdecimal() else wanted
-        at = feed.source.choose(asked, provisional=options.provisional).at
-        return offset_of(Position.of(at))
+        """Return the position that a new stream begins after, and hold it."""
+        feed = feed_of(self.changes.options)
+        position = self._first(feed)
+        self._held.hold(feed, position)
+        self._end = position
+        return offset_of(position)
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # noqa: N802
-        """Return the newest position."""
-        self.renew()
-        return offset_of(feed_of(self.changes.options).newest())
+        """Return the newest position, and hold it."""
+        feed = feed_of(self.changes.options)
+        self._held.hold(feed, self._end)
+        self._end = feed.newest()
+        self._held.hold(feed, self._end)
+        return offset_of(self._end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads: the key groups of one subtask."""
@@ -101,7 +99,7 @@ class ChangeReader(DataSourceStreamReader):
         if not self.changes.options.undo:
             feed.check_continues(first, last)
         for position in (first, last):
-            self._hold(feed, position)
+            self._held.hold(feed, position)
         groups = chosen(
             _parts(feed, first if last == START else last), self.changes.options.key_groups
         )
@@ -129,28 +127,28 @@ class ChangeReader(DataSourceStreamReader):
                 yield fitted(batch, target)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Hold the position that the next micro-batch goes on from, and no other."""
-        kept = position_of(end)
-        for position in [*self._pins]:
-            if position != kept:
-                self._pins.pop(position).close()
+        """Hold what the next micro-batch goes on from, and its end, which Spark has asked for."""
+        self._held.keep_only(position_of(end), self._end)
 
     def stop(self) -> None:
         """Leave the pins to expire, for a stream that starts again."""
 
     def __getstate__(self) -> Mapping[str, Any]:
         """Return what tasks need: pins are the driver's."""
-        return {"changes": self.changes, "_pins": {}}
+        held = HeldPositions(self.changes.options.lease)
+        return {"changes": self.changes, "_held": held, "_end": START}
 
-    def _hold(self, feed: ChangeFeed, position: Position) -> None:
-        if position != START and position not in self._pins:
-            self._pins[position] = feed.hold(position, self.changes.options.lease)
-
-    def renew(self) -> None:
-        """Renew the pins that are held."""
-        storage = feed_of(self.changes.options).source.storage
-        for pin in self._pins.values():
-            renew_pin(storage, pin.id, now=datetime.now(UTC))
+    def _first(self, feed: ChangeFeed) -> Position:
+        options = self.changes.options
+        wanted = options.starting_version
+        if wanted is None:
+            return START
+        if wanted == "latest":
+            return feed.newest()
+        if "@" in wanted:
+            return Position.parse(wanted)
+        asked = int(wanted) if wanted.isdecimal() else wanted
+        return Position.of(feed.source.choose(asked, provisional=options.provisional).at)
 
 
 def offset_of(position: Position) -> dict[str, Any]:
