@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
+pytest.importorskip("pyspark.sql.datasource", reason="pyspark 3.5 has no Python data sources")
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
@@ -60,6 +64,9 @@ def test_an_error_reaches_the_user(job, read):
         read(sate="n")
 
 
+@pytest.mark.skipif(
+    not hasattr(DataSourceReader, "pushFilters"), reason="pyspark 4.1 added push-down of filters"
+)
 @pytest.mark.parametrize("setting", ["false", "true"])
 def test_filters_with_and_without_push_down(job, read, stage, setting):
     stage.spark.conf.set(PUSHDOWN, setting)
@@ -80,10 +87,10 @@ def test_filters_with_and_without_push_down(job, read, stage, setting):
 def test_a_stream_of_changes_goes_on_after_a_restart(job, stage):
     def changes():
         options = {"query": "query", "uid": "operator", "state": "n", "changes": "true"}
+        if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):  # pyspark 4.2 and newer
+            options["maxVersionsPerTrigger"] = "1"
         source = stage.spark.readStream.format("forebay")
-        return source.options(**options, old="true", maxVersionsPerTrigger="1").load(
-            str(stage.state)
-        )
+        return source.options(**options, old="true").load(str(stage.state))
 
     columns = "key string, namespace string, key_group int, operation string, value long"
     columns += ", old long, version long, run string"
