@@ -246,7 +246,9 @@ class Terminal:
 
 
 def test_on_a_real_terminal_that_is_resized(stored, make_job):
-    code = "from forebay_state_api.commands.main import main; main()"
+    # A shell that starts the tests in the background lets its children ignore SIGINT.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from forebay_state_api.commands.main import main; main()"
     terminal = Terminal(
         *(sys.executable, "-c", code, "top", "--state-dir", str(stored), "--interval", "200ms"),
         columns=130,

@@ -70,6 +70,16 @@ def test_a_newest_version_with_a_truncated_manifest_is_passed_over_with_a_warnin
         open_version(query.storage, uid="op", version=2)
 
 
+def test_a_version_of_a_run_whose_manifests_are_all_truncated(query):
+    run = query.run(2)
+    run.batch(0)
+    torn = list_version(query.storage, 1).manifests
+    for one in torn:
+        query.storage.put(one.name, query.storage.get(one.name)[:-7])
+    with pytest.raises(CorruptStateError, match=f"truncated.*{torn[0].name}.*{torn[1].name}"):
+        open_version(query.storage, uid="op", version=1, run_key=run.key)
+
+
 def test_a_named_version_and_a_part_of_it(query, toy_state):
     query.run(2).batches(0, 4)
     with open_version(query.storage, uid="op", version=2, range=KeyGroupRange(3, 4)) as reader:

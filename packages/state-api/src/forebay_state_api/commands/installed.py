@@ -24,7 +24,7 @@ COMMANDS: Final[list[click.Command]] = [
     LazyCommand(
         "state",
         f"{_HERE}.state:state",
-        "Look into committed state; nothing of the job is disturbed.",
+        "Look into committed state, and mend it; nothing of a running job is disturbed.",
     ),
     LazyCommand(
         "top",

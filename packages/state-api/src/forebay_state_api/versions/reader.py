@@ -135,6 +135,8 @@ def _read(
     progress: Progress,
 ) -> opening.Parents:
     listing = list_version(storage, origin.version).of_run(origin.run_key or "")
+    if listing.torn and not listing.manifests:
+        raise opening.incomplete(listing, uid, storage.url)
     if not listing.manifests:
         raise CorruptStateError(
             f"version {origin.version} of operator {uid!r} in {storage.url} was cleared meanwhile"

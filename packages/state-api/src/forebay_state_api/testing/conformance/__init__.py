@@ -29,6 +29,7 @@ _PARTS = (
     "namespaced_timers",
     "operator_state",
     "order",
+    "readers",
     "replay",
     "reporting",
     "rescale",
