@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -279,3 +280,29 @@ else:
 
 def test_the_module_that_spark_imports_cannot_fail():
     subprocess.run([sys.executable, "-c", BROKEN], check=True, timeout=100)
+
+
+ANOTHER = """
+from pyspark.sql.datasource import DataSource
+
+class DefaultSource(DataSource):
+    @classmethod
+    def name(cls):
+        return "another"
+"""
+LOOK_UP = """
+import io
+from pyspark.sql.worker import lookup_data_sources
+
+found = io.BytesIO()
+lookup_data_sources._main(None, found)
+assert b"another" in found.getvalue() and b"pyspark_forebay" in found.getvalue(), found.getvalue()
+"""
+
+
+def test_spark_finds_other_sources_beside_a_broken_installation(tmp_path):
+    pytest.importorskip("pyspark", minversion="4.3", reason="its look-up runs without a JVM")
+    (tmp_path / "pyspark_another.py").write_text(ANOTHER)
+    script = BROKEN.replace('("forebay", "pyarrow", "attrs", "attr")', '("forebay", "attr")')
+    command = [sys.executable, "-c", script + LOOK_UP]
+    subprocess.run(command, check=True, timeout=100, env=os.environ | {"PYTHONPATH": str(tmp_path)})
