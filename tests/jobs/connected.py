@@ -68,6 +68,7 @@ class Scenarios:
         "foreach_batch_without_names",
         "foreach_batch_twice",
         "bounded",
+        "snapshots",
         "broadcast",
         "default_parallelism",
         "bad_input",
@@ -173,6 +174,16 @@ class Scenarios:
             for n in (0, 1)
         ]
         return [dropped, *kept]
+
+    def snapshots(self):
+        """``spark.read`` of the state that ``bounded`` kept: the newest version, and the first."""
+        source = self.spark.read.format("forebay").options(query="q", uid="counts", state="n")
+        state_dir = self.spark.conf.get("spark.forebay.state.dir")
+        versions = [source.load(state_dir), source.option("version", "1").load(state_dir)]
+        return [
+            sorted(tuple(row) for row in version.select("key", "value").collect())
+            for version in versions
+        ]
 
     def broadcast(self):
         """Each subtask gets the numbers of users from a second DataFrame."""

@@ -61,6 +61,12 @@ def test_on_a_bounded_dataframe(found):
     assert found["bounded"] == [once, once, [["ann", 3], ["ann", 4], ["bob", 2]]]
 
 
+def test_snapshots_of_state(found):
+    newest, first = found["snapshots"]
+    assert newest == [["ann", 4], ["bob", 2]]
+    assert first == [["ann", 2], ["bob", 1]]
+
+
 def test_a_broadcast_input(found):
     assert found["broadcast"] == [["ann", 1], ["bob", 2]]
 
