@@ -17,6 +17,8 @@ from forebay_state_api.testing import KeyedJob
 pytestmark = pytest.mark.spark
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+"""pyspark 4.2 and newer; an older one takes all versions in a micro-batch."""
 N = ValueStateDescriptor("n", int)
 SEEN = ListStateDescriptor("seen", str)
 KEYS = [f"user {number}" for number in range(20)]
@@ -87,7 +89,7 @@ def test_filters_with_and_without_push_down(job, read, stage, setting):
 def test_a_stream_of_changes_goes_on_after_a_restart(job, stage):
     def changes():
         options = {"query": "query", "uid": "operator", "state": "n", "changes": "true"}
-        if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):  # pyspark 4.2 and newer
+        if LIMITED:
             options["maxVersionsPerTrigger"] = "1"
         source = stage.spark.readStream.format("forebay")
         return source.options(**options, old="true").load(str(stage.state))
@@ -98,13 +100,13 @@ def test_a_stream_of_changes_goes_on_after_a_restart(job, stage):
     assert len([one for one in query.recentProgress if one.numInputRows]) == 1
     first = stage.rows(columns)
     assert {(row[0], row[3], row[4], row[6]) for row in first} == {
-        (key, "put", at, 1) for key, at in EVERY
+        (key, "put", at, 1 if LIMITED else 2) for key, at in EVERY
     }
     job.do(KEYS[2], ("n.clear",))
     job.do(KEYS[3])
     stage.run(changes())
     later = sorted(set(stage.rows(columns)) - set(first))
     assert [(*row[:1], *row[3:7]) for row in later] == [
-        (KEYS[1], "put", 1_000, 1, 3),
+        (KEYS[1], "put", 1_000, 1, 3 if LIMITED else 4),
         (KEYS[2], "removed", None, 2, 4),
     ]
