@@ -24,6 +24,7 @@ from forebay_state_api.reading.rows import cells_of
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.reading.stored_states import spec_of, timer_spec
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions.commit import merged
 from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.finality import Shown
 from forebay_state_api.versions.imported import (
@@ -158,7 +159,12 @@ class _Edit:
         self._snapshot = snapshot
         self.tables = tables
         self._removed = removed
-        self._lineages = lineages_of(snapshot.manifests)
+        manifests = snapshot.manifests
+        self._lineages = lineages_of(manifests)
+        # Of all subtasks: a table may bring cells of a state to one that has declared nothing.
+        self._descriptions = merged([one.descriptions for one in manifests], {})
+        self._generations = merged([one.generations for one in manifests], {})
+        self._ttl_us = merged([one.metrics.get(TTL_US, {}) for one in manifests], {})
         self._timers = timer_spec(snapshot.manifests)
 
     @classmethod
@@ -194,11 +200,11 @@ class _Edit:
             part = writer.commit(version, manifest.made.subtask)
         return attrs.evolve(
             part,
-            descriptions=manifest.descriptions,
-            generations=manifest.generations,
+            descriptions=self._descriptions,
+            generations=self._generations,
             operator_state=manifest.operator_state,
             operator_files=[blob.name for blob in operator_state.files()],
-            metrics={TTL_US: manifest.metrics[TTL_US]} if TTL_US in manifest.metrics else {},
+            metrics={TTL_US: self._ttl_us} if self._ttl_us else {},
             times=manifest.times,
         )
 
