@@ -63,8 +63,8 @@ class Count(KeyedProcessFunction):
 class CountWithRules(KeyedBroadcastProcessFunction):
     """Counts as `Count`; every subtask has got every broadcast row once."""
 
-    def __init__(self, count):
-        self.count = count
+    def __init__(self, count, folder):
+        self.count, self.folder = count, folder
 
     def open(self, context):
         self.count.open(context)
@@ -72,7 +72,10 @@ class CountWithRules(KeyedBroadcastProcessFunction):
 
     async def process_element(self, row, ctx):
         rules = await self.rules.async_get("rows")
-        assert rules == ctx.batch_id + 1, rules
+        # A driver that dies between Spark's log of the source and that of offsets leaves a batch
+        # with two files.
+        given = len([*self.folder.glob("*.json")])
+        assert ctx.batch_id + 1 <= rules <= given, (rules, given)
         async for counted in self.count.process_element(row, ctx):
             yield counted
 
@@ -95,7 +98,7 @@ def run(folder, parallelism=2, trouble=None, gate=None, pause=0.0, rules=False, 
     function = Count(trouble or {}, gate, pause)
     if rules:
         users = users.connect(broadcast(reader.json(str(folder / "rules"))))
-        function = CountWithRules(function)
+        function = CountWithRules(function, Path(folder) / "rules")
     counted = users.process(function, SCHEMA)
     writer = counted.writeStream.format("json")
     writer = writer.option("path", str(folder / names.get("output", "output")))
