@@ -58,7 +58,9 @@ def series():
 
 def expressions():
     alerts = [rule["expr"] for group in ALERTS for rule in group["rules"]]
-    return alerts + [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
+    variables = [one["query"]["query"] for one in BOARD["templating"]["list"] if "refresh" in one]
+    panels = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
+    return alerts + variables + panels
 
 
 def existing():
@@ -100,12 +102,18 @@ def test_every_expression_names_metrics_and_labels_that_exist(expression):
     names = re.findall(r"forebay_[a-z_]+", expression)
     assert names
     assert set(names) <= set(known)
-    labels = set().union(*(known[name] for name in names)) | {"query", "uid"}
+    labels = set().union(*(known[name] for name in names)) | {"__name__", "query", "uid"}
     used = re.findall(r"(\w+)\s*=~?\"", expression)
     used += [
         one for group in re.findall(r"by \(([\w, ]+)\)", expression) for one in group.split(", ")
     ]
     assert set(used) <= labels
+
+
+def test_ordered_waits_have_panels_and_alerts():
+    seen = [name for one in expressions() for name in re.findall(r"forebay_wait_[a-z_]+", one)]
+    assert {"forebay_wait_retries_total", "forebay_wait_failed_total"} <= set(seen)
+    assert "forebay_wait_try_seconds_bucket" in seen
 
 
 def test_the_page_names_every_alert_and_no_other():

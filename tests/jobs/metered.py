@@ -1,4 +1,4 @@
-"""A stream with two keyed operators whose figures Spark's metrics system serves over HTTP.
+"""A stream of two keyed operators and a wait, whose figures Spark's metrics system serves.
 
 Its arguments are an empty folder and the port of the web UI. It says when figures can be read, goes
 on with a row now and then, and ends with its input.
@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from forebay_spark_runtime import keyed
+from forebay_spark_runtime import keyed, ordered_wait
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -27,6 +27,10 @@ class Count(KeyedProcessFunction):
     def process_element(self, row, ctx):
         self.n.update(self.n.value() + 1)
         yield row.user, self.n.value()
+
+
+async def greet(row, client):
+    return f"hello {row.user}"
 
 
 def session(folder, port):
@@ -51,7 +55,8 @@ def main():
     spark = session(folder, sys.argv[2])
     rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
     users = rows.select(F.expr("concat('user-', value % 5)").alias("user"))
-    first = keyed(users, "user", uid="visits-heap", parallelism=2, backend="heap")
+    greeted = ordered_wait(users, greet, "greeting string", name="greet", columns=["user"])
+    first = keyed(greeted, "user", uid="visits-heap", parallelism=2, backend="heap")
     counted = first.process(Count(), "user string, n long")
     second = keyed(counted, "user", uid="visits.lsm", parallelism=2, backend="lsm")
     sink = (

@@ -144,6 +144,15 @@ def test_a_running_job_is_scraped(prometheus):
     assert read["metric"]["uid"] == "visits_lsm", "heap reads nothing"
 
 
+def test_an_ordered_wait_is_scraped(prometheus):
+    eventually(prometheus, "sum(rate(forebay_wait_rows_total[30s])) > 1", bool)
+    (rows,) = asked(prometheus, "forebay_wait_rows_total")
+    labels = {key: rows["metric"][key] for key in ("application", "query", "uid")}
+    assert labels == {"application": "metered", "query": "my_clicks", "uid": "greet"}
+    quantile = "histogram_quantile(0.5, rate(forebay_wait_try_seconds_bucket[30s])) >= 0"
+    eventually(prometheus, quantile, lambda found: len(found) == 1)
+
+
 def test_every_expression_can_be_evaluated(prometheus):
     eventually(prometheus, "forebay_keyed_commits_total", bool)
     with urllib.request.urlopen(f"{prometheus}/api/v1/rules", timeout=30) as answer:
