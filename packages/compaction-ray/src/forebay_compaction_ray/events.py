@@ -1,9 +1,11 @@
-"""Defines the events that clients count, and the names of client and gateway metrics."""
+"""Defines the events that clients count, and the metrics that both sides make of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+from forebay_state_api.metrics import Kind, Level, Metric
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -27,6 +29,59 @@ EVENTS: Final[Mapping[str, str]] = {
     "fallbacks:attempts": "The same, after all attempts were lost.",
 }
 """Event → meaning. Clients count these and report them to gateways; a cause follows a colon."""
+
+
+def _client(what: str, kind: Kind, meaning: str, label: str = "", **more: Any) -> Metric:
+    labels = (label,) if label else ()
+    return Metric(
+        area="compaction", what=f"client_{what}", kind=kind, meaning=meaning, labels=labels, **more
+    )
+
+
+HAPPENED: Final = _client(
+    "events",
+    Kind.COUNTER,
+    "Events that clients report of their jobs, by event.",
+    "event",
+    values=tuple(event for event in EVENTS if ":" not in event),
+)
+FALLBACKS: Final = _client(
+    "fallbacks",
+    Kind.COUNTER,
+    "Jobs that clients compacted in their own process, by cause.",
+    "cause",
+    values=tuple(event.partition(":")[2] for event in EVENTS if ":" in event),
+)
+REPORTED: Final = (HAPPENED, FALLBACKS)
+"""The metrics that clients report to gateways, which serve their sums."""
+
+IN_FLIGHT: Final = _client(
+    "jobs_in_flight",
+    Kind.GAUGE,
+    "Jobs on their way to a gateway, or there.",
+    level=Level.DETAIL,
+)
+ENDPOINT_UP: Final = _client(
+    "endpoint_up",
+    Kind.GAUGE,
+    "0 while the gateway at this address is not used, because it did not respond; else 1.",
+    "endpoint",
+    level=Level.DETAIL,
+)
+CLIENT: Final = (*REPORTED, IN_FLIGHT, ENDPOINT_UP)
+"""All metrics of a client, as a process's manifests hold them."""
+
+
+def counted_by(event: str) -> tuple[Metric, str]:
+    """Return the metric that counts an event of `EVENTS`, and the value of its label."""
+    name, _, cause = event.partition(":")
+    return (FALLBACKS, cause) if cause else (HAPPENED, name)
+
+
+def key_of(event: str) -> str:
+    """Return the key of an event's count, as in manifests: ``client_fallbacks_queue``."""
+    metric, value = counted_by(event)
+    return f"{metric.key}_{value}"
 
 
 def shown(name: str, labels: Labels) -> str:

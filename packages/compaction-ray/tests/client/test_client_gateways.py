@@ -155,17 +155,17 @@ def test_what_is_counted_is_declared(client_of):
 def test_gauges_tell_of_jobs_under_way_and_of_gateways_that_answer(client_of, gateway, remote):
     dead = dead_address()
     client = client_of(gateway.address, dead, request_retries=0)
-    up = [f'endpoint_up{{endpoint="{address}"}}' for address in (gateway.address, dead)]
-    assert client.metrics() == {"inflight": 0, up[0]: 1, up[1]: 1}
+    up = [f'client_endpoint_up{{endpoint="{address}"}}' for address in (gateway.address, dead)]
+    assert client.metrics() == {"client_jobs_in_flight": 0, up[0]: 1, up[1]: 1}
     given = begun(client, remote)
-    assert client.metrics()["inflight"] == 1
+    assert client.metrics()["client_jobs_in_flight"] == 1
     remote.go.set()
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     for number in range(2, 8):  # every other job tries the dead port first
         assert ended(client, job(number)).phase is CompactionPhase.DONE
     metrics = client.metrics()
-    assert (metrics["inflight"], metrics[up[0]], metrics[up[1]]) == (0, 1, 0)
-    assert metrics["done"] == 7
+    assert (metrics["client_jobs_in_flight"], metrics[up[0]], metrics[up[1]]) == (0, 1, 0)
+    assert metrics["client_events_done"] == 7
 
 
 def test_a_stale_result_is_counted_and_told(client_of, gateway):

@@ -18,7 +18,7 @@ from forebay_compaction_ray.client.gateways import Gateways
 from forebay_compaction_ray.client.job import TrackedJob
 from forebay_compaction_ray.client.lifecycle import Event, Kind, State, Trouble
 from forebay_compaction_ray.client.walk import Surroundings, Walk
-from forebay_compaction_ray.events import shown
+from forebay_compaction_ray.events import ENDPOINT_UP, IN_FLIGHT, key_of, shown
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_state_api.compaction.local_service import LocalCompactionService
 from forebay_state_api.contract import CONTRACT_VERSION
@@ -168,19 +168,20 @@ class RemoteCompactionService(CompactionService):
             raise
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the events that gateways receive, and the gauges ``inflight``, ``endpoint_up``.
+        """Return the metrics of `CLIENT` by key.
 
-        ``inflight`` counts jobs that are at a gateway or on their way to one. An endpoint is up
-        unless its last call was not answered, which includes one that has not been used yet.
+        An endpoint is up unless its last call was not answered, which includes one that has not
+        been used yet.
         """
         with self._lock:
             jobs = list(self._jobs.values())
-        inflight = sum(not (job.state is State.LOCAL or job.state.ended) for job in jobs)
+        in_flight = sum(not (job.state is State.LOCAL or job.state.ended) for job in jobs)
+        counts = {key_of(event): number for event, number in self.counters.all().items()}
         up = {
-            shown("endpoint_up", (("endpoint", address),)): float(answers)
+            shown(ENDPOINT_UP.key, (("endpoint", address),)): float(answers)
             for address, answers in self.gateways.up().items()
         }
-        return {**self.counters.all(), "inflight": inflight, **up}
+        return {**counts, IN_FLIGHT.key: in_flight, **up}
 
     def close(self) -> None:
         """Release connections and threads. Jobs at gateways continue."""

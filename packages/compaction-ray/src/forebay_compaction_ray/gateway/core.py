@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from cachetools import TTLCache
 
-from forebay_compaction_ray.events import EVENTS
+from forebay_compaction_ray.events import EVENTS, counted_by
 from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.clock import WakingClock
 from forebay_compaction_ray.gateway.job_queue import JobQueue
@@ -116,11 +116,9 @@ class GatewayCore:
     def hear(self, events: Mapping[str, int]) -> None:
         """Count the events that a client reports; ignore events that this release does not know."""
         for key in EVENTS.keys() & events.keys():
-            event, _, cause = key.partition(":")
-            if cause:
-                self.metrics.add(f"client_{event}", events[key], cause=cause)
-            else:
-                self.metrics.add("client_events", events[key], event=event)
+            metric, value = counted_by(key)
+            (label,) = metric.labels
+            self.metrics.add(metric.key, events[key], **{label: value})
 
     def submit(self, submission: Submission) -> JobView:
         """Take a job; if it waits, runs or is done here, only return its state.

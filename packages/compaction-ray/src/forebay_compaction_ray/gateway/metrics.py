@@ -12,7 +12,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from forebay_compaction_ray.events import shown
+from forebay_compaction_ray.events import REPORTED, shown
 from forebay_compaction_ray.messages import Outcome
 from forebay_state_api.metrics import Kind, Metric, Unit
 
@@ -60,10 +60,7 @@ GATEWAY: Final = (
         "format's compactor does not report causes.",
         "cause",
     ),
-    _counter("client_events", "Events that clients report of their jobs, by event.", "event"),
-    _counter(
-        "client_fallbacks", "Jobs that clients compacted in their own process, by cause.", "cause"
-    ),
+    *REPORTED,
     _metric("workers", Kind.GAUGE, "Workers, by state.", "state"),
     _counter("worker_restarts", "Workers that died or were killed."),
 )
