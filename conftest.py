@@ -25,7 +25,7 @@ settings.load_profile("fixed")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Collect without looking for garbage: there is none among ten thousand tests that all stay."""
+    """Collect with the garbage collector off: ten thousand tests are made, and all of them stay."""
     gc.disable()
     try:
         return (yield)
