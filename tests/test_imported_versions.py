@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -34,6 +35,7 @@ from forebay_state_api.versions.imported import (
     open_replaced,
     publish,
 )
+from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.reader import open_version
 
 HOME = "file:/production/checkpoint"
@@ -264,3 +266,140 @@ def test_an_import_that_failed_can_be_repeated(root, backend):
     new = job_of(root, backend, query="new", restore=RestoreFrom("query"))
     (row,) = new.run(Keeper(), [("a", 1)])
     assert row[1] == 6
+
+
+def streams(job):
+    """Let a job run as a stream does: every batch makes a version."""
+    job.checkpoint = Checkpoint(location=HOME, times_ms={0: 1_000})
+    return job
+
+
+def test_the_job_of_that_name_begins_with_the_import(root, backend):
+    clock = ManualClock()
+    job = streams(job_of(root, backend, parallelism=3, clock=clock))
+    imported(job, FIRST, {"a": 7, "b": 8}, now_us=clock.now_us)
+    rows = [("a", 1), ("z", 2)]
+    expected = [
+        ("a", 8, ["a", "a", "a"], {"sunday": 7, "monday": 1}, 7),
+        ("z", 2, ["z"], {"monday": 2}, None),
+    ]
+    job.run(Keeper(), rows, crash=True)
+    job.restart()
+    assert sorted(job.run(Keeper(), rows)) == expected
+    job.restart(batch_id=0)  # Spark did not commit the batch
+    assert sorted(job.run(Keeper(), rows)) == expected
+    assert job.run(Keeper(), [("b", 1)])[0][1] == 9
+
+
+def test_an_operator_that_is_new_in_a_query_begins_with_the_import(root, backend):
+    job = job_of(root, backend)
+    imported(job, FIRST, {"a": 7})
+    job.batch_id = 5
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 8
+
+
+def test_an_import_of_another_max_parallelism_is_refused(root, backend):
+    job = job_of(root, backend)
+    imported(job, FIRST, {"a": 7})
+    job.max_parallelism = 16
+    with pytest.raises(ConfigurationError, match="max_parallelism=8"):
+        job.run(Keeper(), [("a", 1)])
+
+
+def test_an_import_and_other_state_to_begin_with_are_refused(root, backend):
+    imported(job_of(root, backend, query="old"), FIRST, {"a": 7})
+    imported(job_of(root, backend, query="new"), FIRST, {"a": 7})
+    job = job_of(root, backend, query="new", restore=RestoreFrom("old"))
+    with pytest.raises(ConfigurationError, match="has an imported first version"):
+        job.run(Keeper(), [("a", 1)])
+    job = job_of(root, backend, query="new", restore=RestoreFrom("new", allow_non_restored=True))
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 8
+
+
+def test_a_query_that_goes_back_to_an_import_that_was_deleted_is_refused(root, backend):
+    job = streams(job_of(root, backend))
+    made = imported(job, FIRST, {"a": 7})
+    job.run(Keeper(), [("a", 1)])
+    gone = list_version(job.storage, 1).of_run(made)
+    job.storage.delete([one.name for one in gone.objects])
+    job.restart(batch_id=0)
+    with pytest.raises(ConfigurationError, match="has gone back to batch 0"):
+        job.run(Keeper(), [("a", 1)])
+
+
+def published(job, storage, totals):
+    how = {"uid": job.uid, "backend": job.backend_class.name, "now_us": 0}
+    return publish(storage, FIRST, parts(job, FIRST, totals), **how)
+
+
+class Between(OperatorStorage):
+    """Calls a function before the n-th request that changes something."""
+
+    def __init__(self, job, root, request, do):
+        super().__init__(root, job.operator)
+        self.left, self.do = request, do
+
+    def _request(self):
+        self.left -= 1
+        if self.left == -1:
+            self.do()
+
+    def put(self, name, data):
+        self._request()
+        self.inner.put(name, data)
+
+    def put_if_absent(self, name, data):
+        self._request()
+        return self.inner.put_if_absent(name, data)
+
+
+@pytest.mark.parametrize("request_number", range(7))
+def test_of_two_imports_at_once_at_most_one_succeeds(root, backend, request_number):
+    """The second one runs as a whole before one of the first one's six requests, or after them."""
+    job, second = job_of(root, backend), []
+
+    def other():
+        try:
+            published(job, job.storage, {"a": 200})
+            second.append(200)
+        except ConfigurationError:
+            pass
+
+    storage = Between(job, root, request_number, other)
+    try:
+        published(job, storage, {"a": 100})
+        first = [100]
+    except (ConfigurationError, FencedError):
+        first = []
+    if not second and request_number == 6:
+        other()
+    assert len(first + second) == 1
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 1 + sum(first + second)
+
+
+@pytest.mark.parametrize("request_number", range(6))
+def test_a_query_that_begins_during_an_import_wins_or_has_all_of_it(root, backend, request_number):
+    job, found = job_of(root, backend), []
+
+    def starts():
+        job.restart()
+        found.append(job.run(Keeper(), [("a", 1)])[0][1])
+
+    with pytest.raises((ConfigurationError, FencedError)):
+        published(job, Between(job, root, request_number, starts), {"a": 100})
+    assert found == [1]
+    job.restart(batch_id=1)
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 2
+
+
+def test_an_import_that_ends_while_a_query_begins_is_taken(root, backend):
+    """It ends before the query's epoch entry, so it did not see the query."""
+    for attempt in range(50):
+        job = job_of(root, backend, query=f"query {attempt}")
+        real = job.storage
+        job.storage = Between(job, root, 0, partial(published, job, real, {"a": 100}))
+        try:
+            assert job.run(Keeper(), [("a", 1)])[0][1] == 101
+        except FencedError:  # the epochs have one number, and the import's key is the higher one
+            continue
+        return

@@ -28,8 +28,11 @@ from forebay_state_api.versions.epochs import (
     read_record,
 )
 from forebay_state_api.versions.finality import BOUNDED
+from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.forks import DETAILS, ForkSource, Hold, choose
+from forebay_state_api.versions.imported import first_import
 from forebay_state_api.versions.markers import marked_versions
+from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -43,6 +46,11 @@ class _Proposal:
     source: ForkSource | None = None
     hold: Hold | None = None
     """Keeps the janitor from deleting the source's files."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the run begins with empty state."""
+        return self.origin.run_key is None and self.source is None
 
 
 def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord | None]:
@@ -90,6 +98,8 @@ def _enter_first(
     if own is None:
         raise _fenced(task, "its epoch disappeared")
     _check_newest(epochs, own, task)
+    if proposed.is_empty:  # an import may have ended meanwhile; one that ends from now on fails
+        proposed = _propose_fork(storage, task, epochs)
     return own, _decide(storage, task, proposed)
 
 
@@ -105,8 +115,9 @@ def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposa
 def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
     """Propose the empty version, or another operator's version."""
     empty = RunVersion(version=0, run_key=None)
+    imported = _imported(storage, task, epochs)
     if task.restore is None:
-        return _Proposal(empty)
+        return _Proposal(empty, imported)
     source, hold = choose(
         storage,
         task.restore,
@@ -115,7 +126,45 @@ def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Pr
         max_parallelism=task.max_parallelism,
         epochs=epochs,
     )
+    if imported is not None and source.folder != imported.folder:
+        hold.release()
+        raise ConfigurationError(
+            f"operator {task.uid!r} in {storage.url} has an imported first version, and "
+            f"restore_from={task.restore.text()} asks for another one: leave restore_from= out, or "
+            "give the query another name"
+        )
     return _Proposal(empty, source, hold)
+
+
+def _imported(storage: ObjectStorage, task: Entering, epochs: Epochs) -> ForkSource | None:
+    """Return the imported first version for a run that begins at batch 0, if there is one."""
+    if task.batch_id:
+        return None
+    found = first_import(storage, epochs)
+    if found is None:
+        _check_none_deleted(storage, task, epochs)
+        return None
+    assert isinstance(storage, OperatorStorage)
+    with open_version(
+        storage,
+        uid=task.uid,
+        version=found.version,
+        run_key=found.run_key,
+        max_parallelism=task.max_parallelism,
+    ):
+        return ForkSource.imported(storage.folder, task.uid, found)
+
+
+def _check_none_deleted(storage: ObjectStorage, task: Entering, epochs: Epochs) -> None:
+    """Refuse to begin with empty state where an earlier run began with an import."""
+    for entry in epochs.entries:
+        record = None if entry.since else read_record(storage, entry.run_key)
+        if record is not None and ForkSource.is_imported(record.details):
+            raise ConfigurationError(
+                f"operator {task.uid!r} in {storage.url} began with an imported version, which is "
+                "not stored any more, and its query has gone back to batch 0: import the state "
+                "again under another name of the query, and start it with that name"
+            )
 
 
 def _decide(storage: ObjectStorage, task: Entering, proposal: _Proposal) -> RunRecord:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.versions.epochs import RunVersion
     from forebay_state_api.versions.manifest import Manifest
     from forebay_state_api.versions.opening import KeyGroupSegment
 
@@ -102,6 +103,18 @@ class ForkSource:
         """Load it from a run's record; ``None`` if the run did not restore."""
         stored = details.get(DETAILS)
         return None if stored is None else cls(**known_fields(cls, stored))
+
+    @classmethod
+    def imported(cls, folder: str, uid: str, at: RunVersion) -> Self:
+        """Return the imported first version of the operator itself, whose folder this is."""
+        run_key = at.run_key or ""
+        return cls(asked={}, folder=folder, uid=uid, version=at.version, run_key=run_key)
+
+    @classmethod
+    def is_imported(cls, details: Mapping[str, Any]) -> bool:
+        """Return whether the run began with an import of its own operator."""
+        source = cls.of(details)
+        return source is not None and not source.asked
 
     def opened(
         self, storage: OperatorStorage, groups: KeyGroupRange, max_parallelism: int

@@ -5,6 +5,10 @@ record, and then the markers and manifests of all parts. A version with some of 
 complete, so a reader or a query sees all of an import or nothing of it. If one of the requests
 fails, the objects that were put are deleted again.
 
+Of two first versions that are published at once at most one stays: each import looks for complete
+ones after it has minted its epoch, and for a newer epoch after its last manifest; it takes its own
+back if it finds one. A query that begins looks for an import after it has minted, too (`fencing`).
+
 Nothing repeats an import, so its version is final as soon as it is complete. The run's record shows
 it, under `IMPORTED`.
 """
@@ -21,6 +25,7 @@ from forebay_state_api.errors import ConfigurationError, FencedError
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.commit import metrics_of
 from forebay_state_api.versions.epochs import (
+    UNKNOWN_SPARK_RUN,
     Epochs,
     RunIdentity,
     RunRecord,
@@ -34,7 +39,7 @@ from forebay_state_api.versions.finality import IMPORTED
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.manifest import Manifest, put_manifest
-from forebay_state_api.versions.markers import list_version, put_marker
+from forebay_state_api.versions.markers import list_version, marked_versions, put_marker
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 if TYPE_CHECKING:
@@ -104,24 +109,42 @@ class ImportedPart:
 
 def check_vacant(storage: ObjectStorage, target: ImportTarget, uid: str) -> None:
     """Refuse to import into an operator that has versions, unless one of them is replaced."""
-    if target.replaces is not None:
-        return
-    epochs = list_epochs(storage)
-    for entry in epochs.entries:
-        record = read_record(storage, entry.run_key)
-        if record is None or IMPORTED not in record.details or _made(storage, entry.run_key):
+    if target.replaces is None:
+        _check_vacant(storage, list_epochs(storage), uid)
+
+
+def _check_vacant(storage: ObjectStorage, epochs: Epochs, uid: str, own: str | None = None) -> None:
+    """Refuse if another run than ``own`` has begun, except for interrupted imports."""
+    for run_key in {entry.run_key for entry in epochs.entries} - {own}:
+        if not _left_nothing(storage, run_key):
             raise ConfigurationError(
                 f"operator {uid!r} in {storage.url} has state already: import under another name "
                 "of the query, or replace the version that the stopped query opens next"
             )
 
 
-def _made(storage: ObjectStorage, run_key: str) -> bool:
-    """Return whether an import is complete; one that was interrupted leaves nothing to keep."""
+def _left_nothing(storage: ObjectStorage, run_key: str) -> bool:
     record = read_record(storage, run_key)
-    assert record is not None
-    listing = list_version(storage, record.since + 1).of_run(run_key)
+    if record is None:  # stopped between its epoch and its record
+        return not marked_versions(storage, layout.LAST_VERSION)
+    return IMPORTED in record.details and not _is_whole(storage, record)
+
+
+def _is_whole(storage: ObjectStorage, record: RunRecord) -> bool:
+    """Return whether an import is complete."""
+    listing = list_version(storage, record.since + 1).of_run(record.identity.key)
     return opening.is_complete(listing)
+
+
+def first_import(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
+    """Return the first version of an operator, if an import made it; ``None`` if there is none."""
+    for entry in epochs.entries:
+        if entry.since or entry.spark_run != UNKNOWN_SPARK_RUN:
+            continue
+        record = read_record(storage, entry.run_key)
+        if record is not None and IMPORTED in record.details and _is_whole(storage, record):
+            return RunVersion(version=1, run_key=entry.run_key)
+    return None
 
 
 def publish(
@@ -135,16 +158,19 @@ def publish(
 ) -> str:
     """Make a version of ``parts``, which cover all key groups; return the key of its run.
 
-    Raises `FencedError` if a query or another import begins at the same time.
+    Raises `FencedError` if a query or another import begins at the same time, and
+    `ConfigurationError` if the operator has got state since `check_vacant`.
     """
     run = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
     epochs = mint(storage, run, target.version - 1, list_epochs(storage))
-    _check_first(epochs, run, storage, uid)
+    _check_newest(epochs, run, storage, uid)
     _decide(storage, target, run)
     entry = epochs.of_run(run.key)
     assert entry is not None
     put: list[str] = []
     try:
+        if target.replaces is None:
+            _check_vacant(storage, epochs, uid, run.key)
         made = [_coordinates(target, part, entry.number, run.key) for part in parts]
         for one in made:
             put.append(layout.marker_name(one))
@@ -152,18 +178,20 @@ def publish(
         for one, part in zip(made, parts, strict=True):
             manifest = _manifest(one, target, part, uid=uid, backend=backend, now_us=now_us)
             put.append(put_manifest(storage, manifest))
+        if target.replaces is None:
+            _check_newest(list_epochs(storage), run, storage, uid)
     except BaseException:
         delete_or_leave(storage, put, "the objects belong to an incomplete version")
         raise
     return run.key
 
 
-def _check_first(epochs: Epochs, run: RunIdentity, storage: ObjectStorage, uid: str) -> None:
+def _check_newest(epochs: Epochs, run: RunIdentity, storage: ObjectStorage, uid: str) -> None:
     newest = epochs.newest()
     if newest is None or newest.run_key != run.key:
         raise FencedError(
             f"the state of operator {uid!r} in {storage.url} was taken by another run while the "
-            "import was about to publish its version: stop the query, then import again"
+            "import published its version: stop the query, then import again"
         )
 
 
