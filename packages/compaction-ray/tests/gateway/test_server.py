@@ -222,7 +222,7 @@ def test_what_clients_tell_is_counted_if_it_is_known(serve):
             ["lost"],
             7,
         ):
-            with pytest.raises(RefusedError, match="malformed events: ") as refused:
+            with pytest.raises(RefusedError, match="malformed Hello: ") as refused:
                 asked.call("Hello", {"events": wrong})
             assert refused.value.code == "malformed"
         metrics = gateway.on_loop(gateway.core.describe)["metrics"]

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from forebay_compaction_ray.client.lifecycle import Call, Reach, next_reach
-from forebay_compaction_ray.messages import Greeting, JobView, Submission
+from forebay_compaction_ray.messages import Greeting, Hello, JobView, Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import (
     REFUSAL_KEY,
@@ -90,7 +90,7 @@ class Gateway:
 
     def hello(self, events: Mapping[str, int] | None = None) -> Greeting:
         """Return the gateway's description; it counts ``events``."""
-        return self._read(Greeting.from_plain, "Hello", {"events": dict(events or {})})
+        return self._read(Greeting.from_plain, "Hello", Hello(events=events or {}).to_plain())
 
     def submit(self, submission: Submission) -> JobView:
         """Submit a job."""

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.security import ServerSecurity, credentials
-from forebay_compaction_ray.messages import Submission, events_from_plain
+from forebay_compaction_ray.messages import Hello, Submission
 from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
     MESSAGE_BYTES,
@@ -159,7 +159,7 @@ class GatewayServer:
             raise RefusedError("token", "the token is missing or wrong: see token-file")
 
     async def _hello(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._core.hear(events_from_plain(request.get("events", {})))
+        self._core.hear(Hello.from_plain(request).events)
         return self._core.hello().to_plain()
 
     async def _submit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
