@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import FencedError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.observing import DirectoryWatch
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
@@ -70,3 +72,26 @@ def test_the_janitor_clears_what_nobody_needs(job: KeyedJob) -> None:
     janitor.sweep(8)
     assert {data_version(info.name) for info in job.storage.list("data")} == {6, 7, 8}
     assert job.do("a", ("n.value",)) == [7]
+
+
+def test_a_refresh_of_top_takes_three_requests_at_most(
+    s3_options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = open_storage(f"s3://bucket/top/{next(_numbers)}", s3_options)
+    for uid in ("op1", "op2"):
+        job = KeyedJob(ReferenceBackend, root, uid=uid, descriptors=[COUNT])
+        for number in range(12):
+            job.do("a", ("n.update", number))
+        janitor = Janitor(job.storage, run_key=job._run.key, retention=5, min_age=timedelta(0))
+        janitor.sweep(12)
+    watch = DirectoryWatch(root)
+    caplog.set_level(logging.INFO, logger="werkzeug")
+    counts = []
+    for _ in range(4):
+        caplog.clear()
+        views = watch.refresh()
+        counts.append(sum(record.name == "werkzeug" for record in caplog.records))
+    assert [view.newest.version for view in views.values() if view.newest] == [12, 12]
+    finding, operators = 2, 2
+    assert counts[0] <= finding + 3 * operators
+    assert counts[1:] == [operators] * 3, "what cannot change is not read again"
