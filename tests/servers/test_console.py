@@ -6,24 +6,21 @@ With ``FOREBAY_PICTURES`` the pictures of the documentation are written into tha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from .programs import FOREBAY, address, running
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the group [servers] brings it")
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(500)]
 
 ROOT = Path(__file__).parents[2]
-FOREBAY = "from forebay_state_api.commands.main import main; main()"
 PATIENCE_MS = 100_000
 FLAGS = [
     "--disable-background-networking",
@@ -102,35 +99,6 @@ UNNAMED = """() => {
   ];
 }"""
 """Returns what a screen reader could not name."""
-
-
-@contextlib.contextmanager
-def running(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
-    """A program of ours, ended with the block; its errors are in the log."""
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            process.stdin.close()
-            process.terminate()
-            process.wait(100)
-
-
-def address(process, log: Path) -> str:
-    """Return the address that a program prints; leave the rest of its output unread."""
-    for line in process.stdout:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-            return found[0]
-    return pytest.fail(log.read_text())
 
 
 class Watched:

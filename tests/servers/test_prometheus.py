@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -13,6 +14,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+from .programs import FOREBAY, address, running
 
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
 
@@ -58,11 +61,22 @@ def job(tmp_path):
 @pytest.fixture
 def prometheus(job, tmp_path):
     """The address of a Prometheus that scrapes the job each second."""
+    with scraping(scrape_job("spark", f"127.0.0.1:{job}"), tmp_path) as address:
+        yield address
+
+
+def scrape_job(name, *targets):
+    """Return a scrape job of the repository, for other targets and each second."""
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
-    (spark,) = [one for one in config["scrape_configs"] if one["job_name"] == "spark"]
-    spark["static_configs"] = [{"targets": [f"127.0.0.1:{job}"]}]
-    spark |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
-    config = {"scrape_configs": [spark], "rule_files": [str(MONITORING / "alerts.yml")]}
+    (job,) = [one for one in config["scrape_configs"] if one["job_name"] == name]
+    job["static_configs"] = [{"targets": list(targets)}]
+    return job | {"scrape_interval": "1s", "scrape_timeout": "1s"}
+
+
+@contextlib.contextmanager
+def scraping(job, tmp_path):
+    """Run a Prometheus with one scrape job; yield its address."""
+    config = {"scrape_configs": [job], "rule_files": [str(MONITORING / "alerts.yml")]}
     path = tmp_path / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"
@@ -76,9 +90,11 @@ def prometheus(job, tmp_path):
             ],
             stderr=log,
         )
-        yield f"http://{address}"
-        process.terminate()
-        process.wait(100)
+        try:
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+            process.wait(100)
 
 
 def asked(address, expression):
@@ -165,3 +181,35 @@ def test_every_expression_can_be_evaluated(prometheus):
             expression = target["expr"].replace("$__rate_interval", "30s")
             expression = expression.replace("$query", ".*").replace("$uid", ".*")
             asked(prometheus, expression)
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A job that commits when it is told to, and its state directory."""
+    state = tmp_path / "state"
+    script = ROOT / "tests" / "jobs" / "watched.py"
+    with running([str(script), str(state)], tmp_path / "job.log") as process:
+        assert process.stdout.readline() == "ready\n", (tmp_path / "job.log").read_text()
+        yield process, state
+
+
+def test_two_consoles_beside_a_job_are_scraped(watched, tmp_path):
+    job, state = watched
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    command = ["-c", FOREBAY, "console", "--state-dir", str(state), "--port", "0"]
+    command += ["--token-file", str(token)]
+    logs = [tmp_path / f"console-{number}.log" for number in range(2)]
+    with running(command, logs[0]) as one, running(command, logs[1]) as other:
+        targets = [address(one, logs[0]), address(other, logs[1])]
+        scrape = scrape_job("forebay-console", *(at.removeprefix("http://") for at in targets))
+        scrape["authorization"]["credentials_file"] = str(token)
+        with scraping(scrape, tmp_path) as prometheus:
+            eventually(prometheus, 'up{job="forebay-console"} == 1', lambda all_: len(all_) == 2)
+            for _ in range(3):
+                job.stdin.write("\n")
+                job.stdin.flush()
+                assert job.stdout.readline() == "done\n"
+            counted = "forebay_keyed_commits_total == 3 * 4"  # micro-batches, subtasks
+            each = len(targets) * 2  # operators
+            eventually(prometheus, counted, lambda found: len(found) == each)
