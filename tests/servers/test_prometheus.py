@@ -185,7 +185,7 @@ def test_every_expression_can_be_evaluated(prometheus):
 
 @pytest.fixture
 def watched(tmp_path):
-    """A job that commits when it is told to, and its state directory."""
+    """A job that commits when a line asks for it, and its state directory."""
     state = tmp_path / "state"
     script = ROOT / "tests" / "jobs" / "watched.py"
     with running([str(script), str(state)], tmp_path / "job.log") as process:
