@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -12,11 +9,11 @@ import click
 
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.function_option import loaded_function
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine import schema_check as schema
-from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Settings
 from forebay_state_api.versions.folder import OperatorStorage
@@ -63,7 +60,7 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     """
     root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
-    checked = None if function is None else _loaded(function)
+    checked = None if function is None else loaded_function(function)
     with shown_progress() as progress:
         reader = open_version(storage, uid=uid, version=version, progress=progress)
     with reader:
@@ -149,20 +146,3 @@ def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
         f"{describe_type(declared)}; keys do not migrate: cast the column, or give the operator "
         "another uid"
     )
-
-
-def _loaded(path: str) -> Any:
-    """Return the function at ``module:name``; a class is called without arguments."""
-    module, colon, name = path.partition(":")
-    if not (module and colon and name):
-        raise ConfigurationError(f"--function takes module:name, not {path!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        return found() if isinstance(found, type) else found
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigurationError(f"--function {path}: {error}") from error
-    finally:
-        sys.path.pop(0)

@@ -55,7 +55,7 @@ def states_of(manifests: Sequence[Manifest]) -> dict[str, StateInfo]:
     for manifest in manifests:
         durations |= manifest.metrics.get(TTL_US, {})
     names = sorted(lineages.keys() - TIMER_TABLES)
-    return {name: _state(lineages[name], durations.get(name)) for name in names}
+    return {name: state_of(lineages[name], durations.get(name)) for name in names}
 
 
 def key_type_of(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
@@ -72,7 +72,8 @@ def key_type_of(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
     return of_timer
 
 
-def _state(lineage: Lineage, ttl_us: int | None) -> StateInfo:
+def state_of(lineage: Lineage, ttl_us: int | None) -> StateInfo:
+    """Return the state of a lineage; ``ttl_us`` is its time to live, if it is known."""
     description = lineage.description
     user_key = description["user_key"]
     value = describe_type(description["value"])

@@ -1,0 +1,120 @@
+"""The keyed states that a function declares, as plain data: what rows from elsewhere must fit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+
+from forebay_state_api.codecs import stored_codec
+from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.migration import Lineage
+from forebay_state_api.engine.engine import Engine
+from forebay_state_api.engine.identity import SubtaskIdentity
+from forebay_state_api.engine.operator_state.operator_state import OperatorState
+from forebay_state_api.engine.restore import default_options
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.reading.stored_states import StateInfo, state_of
+from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_state_api.versions.epochs import RunIdentity
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.contract.backend import StateBackend
+
+
+@attrs.frozen(kw_only=True)
+class DeclaredStates:
+    """The types of keys and states; plain data, which other processes can receive."""
+
+    uid: str
+    key: Mapping[str, Any]
+    """The description of the operator's keys."""
+    lineages: Mapping[str, Lineage]
+    """State → its declaration."""
+    ttl_us: Mapping[str, int]
+    """State with a TTL → its time to live in µs."""
+    has_timers: bool
+    """Whether the function has timers."""
+
+    @classmethod
+    def of(
+        cls, function: Any, *, key: Mapping[str, Any], uid: str, backend: type[StateBackend]
+    ) -> Self:
+        """Return what ``function`` declares when it opens without stored state.
+
+        ``key`` is the description of keys. A copy of the function should be passed: its ``open``
+        is called, and its ``close``. Raises `FunctionError` if one of them fails.
+        """
+        engine = _opened(function, stored_codec(key, what="the key"), uid, backend)
+        specs = [state.spec for state in engine.states.values()]
+        ttls = {one.spec.name: one.descriptor.ttl for one in engine.states.values()}
+        return cls(
+            uid=uid,
+            key=key,
+            lineages={one.name: Lineage(one.description(), one.generations) for one in specs},
+            ttl_us={name: ttl.ttl_us for name, ttl in ttls.items() if ttl is not None},
+            has_timers=engine.timers is not None,
+        )
+
+    def infos(self) -> dict[str, StateInfo]:
+        """Return the states by name, with codecs of plain values."""
+        return {name: state_of(one, self.ttl_us.get(name)) for name, one in self.lineages.items()}
+
+    def key_codec(self) -> ValueCodec:
+        """Return the codec of keys."""
+        return stored_codec(self.key, what=f"a key of operator {self.uid!r}")
+
+
+def _opened(function: Any, key: ValueCodec, uid: str, backend: type[StateBackend]) -> Engine:
+    """Let a function declare its states over an empty backend; both are closed again."""
+    task = _only_subtask(uid)
+    opened = backend.open(_empty(uid, backend))
+    context = RuntimeContext(
+        operator_uid=uid,
+        subtask_index=task.subtask,
+        parallelism=task.parallelism,
+        max_parallelism=task.max_parallelism,
+        attempt_number=task.attempt_id,
+        batch_id=task.batch_id,
+    )
+    operator_state = OperatorState(function, task, None)
+    engine = Engine(
+        function, opened, context, key_codec=key, now_us=0, operator_state=operator_state
+    )
+    try:
+        engine.open()
+    finally:
+        engine.close(failed=True)
+        opened.close()
+    return engine
+
+
+def _only_subtask(uid: str) -> SubtaskIdentity:
+    return SubtaskIdentity(
+        uid=uid,
+        run=RunIdentity(keyed_uuid="", app_id=None, run_id=None),
+        batch_id=0,
+        subtask=0,
+        parallelism=1,
+        max_parallelism=1,
+        attempt_id=0,
+    )
+
+
+def _empty(uid: str, backend: type[StateBackend]) -> Opening:
+    storage = MemoryStorage(f"memory://{uuid.uuid4()}")
+    return Opening(
+        storage=storage,
+        path=f"{storage.url}#declared",
+        uid=uid,
+        version=0,
+        range=KeyGroupRange(0, 0),
+        parents=(),
+        options=default_options(backend),
+        now_us=0,
+        cache_bytes=0,
+    )
