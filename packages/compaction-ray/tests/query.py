@@ -87,10 +87,12 @@ class TroubledPool(ThreadPool):
     worker_class = TroubledWorker
 
     def start(self):
+        """Start a worker, which has the troubles of the last one."""
+        troubles = vars(self.bodies[-1]) if self.bodies else {}
         worker = super().start()
-        worker._body.deaths = 0
-        worker._body.zombies = []
-        worker._body.damages = []
+        worker._body.deaths = troubles.get("deaths", 0)
+        worker._body.zombies = troubles.get("zombies", [])
+        worker._body.damages = troubles.get("damages", [])
         worker._body.root = self._storages["default"]
         return worker
 

@@ -18,7 +18,7 @@ from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.gateway.storages import GatewayStorages
-from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
 from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_state_api.contract.checksummed import unseal
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
@@ -74,60 +74,56 @@ class Hurried(Clock):
 
 
 class ScriptedWorker:
-    """Does nothing by itself: the test decides how its jobs end, and whether it answers."""
+    """Does nothing by itself: the test decides how its jobs end, and whether it answers.
+
+    Killed, it lives on if `dies_at_once` is false, as a process that Ray cannot reach.
+    """
 
     def __init__(self, worker_id, formats=("toy",)):
         self.id = worker_id
         self.formats = formats
-        self.life = 0
+        self.dead = False
         self.up = True
         self.answers = True
         self.aborts_at_once = True
         self.dies_at_once = True
-        self.killed = []
+        self.killed = False
         self.running: dict[str, asyncio.Future] = {}
         self.ran: list[str] = []
         self.aborted: list[str] = []
         self.progress: dict[str, JobProgress] = {}
         self.marks = {"default": "mark"}
         self.fault: Exception | None = None
-        self.node_id = f"node of {worker_id}"
 
-    async def _wait_while(self, wrong: Callable[[], bool]):
-        life = self.life
-        while wrong():
+    async def _until(self, right: Callable[[], bool]):
+        while not (right() or self.dead):  # noqa: ASYNC110 - the test drives the loop
             await asyncio.sleep(0)
-            if self.life != life:
-                raise WorkerLostError("gone")
+        if self.dead:
+            raise WorkerLostError("it is dead")
 
     async def describe(self, marks):
-        while not (self.up and self.answers):  # noqa: ASYNC110 - the test drives the loop
-            await asyncio.sleep(0)
+        await self._until(lambda: self.up and self.answers)
         if self.fault is not None:
             raise self.fault
         return WorkerInfo(
-            boot=f"{self.id}-{self.life}",
+            boot=f"boot of {self.id}",
             pid=1,
             node="n",
             version="1",
             formats=self.formats,
-            node_id=self.node_id,
             problems={n: "not mounted" for n, mark in marks.items() if self.marks.get(n) != mark},
         )
 
     async def run(self, given):
+        await self._until(lambda: True)
         self.ran.append(given.job.id)
         future = self.running[given.job.id] = asyncio.get_running_loop().create_future()
         return await future
 
     async def ping(self):
-        await self._wait_while(lambda: not self.answers)
-        return Pulse(
-            boot=f"{self.id}-{self.life}",
-            jobs={
-                j: self.progress.get(j, JobProgress(bytes_in=0, age_s=0.0)) for j in self.running
-            },
-        )
+        await self._until(lambda: self.answers)
+        nothing = JobProgress(bytes_in=0, age_s=0.0)
+        return {job_id: self.progress.get(job_id, nothing) for job_id in self.running}
 
     async def abort(self, job_id):
         self.aborted.append(job_id)
@@ -137,8 +133,8 @@ class ScriptedWorker:
     async def check(self, storage):
         return {"it is there": ""}
 
-    def kill(self, *, restart):
-        self.killed.append(restart)
+    def kill(self):
+        self.killed = True
         if self.dies_at_once:
             self.die()
 
@@ -148,8 +144,7 @@ class ScriptedWorker:
             future.set_result(Outcome(phase=phase, fault=fault, bytes_in=7, **reported))
 
     def die(self):
-        self.life += 1
-        self.answers = True
+        self.dead = True
         running, self.running = self.running, {}
         for future in running.values():
             if not future.done():
@@ -162,10 +157,6 @@ class ScriptedPool:
     def __init__(self, **of_workers):
         self.workers: list[ScriptedWorker] = []
         self.of_workers = of_workers
-        self.lost: set[str] = set()
-
-    async def lost_nodes(self):
-        return self.lost
 
     def start(self):
         self.workers.append(self.worker_class(f"w{len(self.workers)}", **self.of_workers))
@@ -318,8 +309,8 @@ class ThreadWorker:
     async def check(self, storage):
         return await asyncio.to_thread(self._body.check, storage)
 
-    def kill(self, *, restart):
-        for job_id in self._body.ping().jobs:
+    def kill(self):
+        for job_id in self._body.ping():
             self._body.abort(job_id)
 
 
@@ -338,9 +329,6 @@ class ThreadPool:
         body = WorkerBody(places, compactors=lambda: self._compactors, open_=self.open)
         self.bodies.append(body)
         return self.worker_class(body)
-
-    async def lost_nodes(self):
-        return ()
 
     def open(self, name, options):
         found = self._storages[name]

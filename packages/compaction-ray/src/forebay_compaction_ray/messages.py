@@ -153,8 +153,6 @@ class WorkerInfo:
     version: str
     formats: tuple[str, ...]
     """File formats for which a compactor is installed on the worker."""
-    node_id: str = ""
-    """The node, as `Pool.lost_nodes` names it."""
     problems: Mapping[str, str] = attrs.field(factory=dict)
     """Storage → why the worker takes no jobs for it; only storages with a problem."""
 
@@ -166,11 +164,3 @@ class JobProgress:
     bytes_in: int
     age_s: float
     """Seconds since the compactor last asked whether to continue."""
-
-
-@attrs.frozen(kw_only=True)
-class Pulse:
-    """A worker's answer to a ping."""
-
-    boot: str
-    jobs: Mapping[str, JobProgress]

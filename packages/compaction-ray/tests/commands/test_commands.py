@@ -115,7 +115,7 @@ def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypa
         start = pool.start
         pool.start = other.start
         gateway.core.scale(2)
-        pool.start = lambda: SimpleNamespace(describe=describe, kill=lambda restart: None)
+        pool.start = lambda: SimpleNamespace(describe=describe, kill=lambda: None)
         gateway.core.scale(3)
         pool.start = start
 

@@ -9,7 +9,6 @@ exposes a loss that is reported as a fault.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import attrs
 import pytest
@@ -33,9 +32,7 @@ from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.files import StateFile
 
-LIMITS = GatewayLimits(
-    queue=3, jobs_per_client=4, deaths=2, ping_every_s=10.0, deaths_s=1e9, failures_s=1e9
-)
+LIMITS = GatewayLimits(queue=3, jobs_per_client=4, ping_every_s=10.0)
 OPERATORS = 3
 ATTEMPTS = 3
 """After this many failed attempts the owner does the work itself."""
@@ -117,8 +114,6 @@ class Truth:
     """Prefix → entries of the output below it."""
     reported: dict[str, CompactionFault | None] = attrs.field(factory=dict)
     """Job → the outcome that a worker reported."""
-    deaths: Counter[str] = attrs.field(factory=Counter)
-    """Work → number of workers that died at it, in this incarnation of the gateway."""
     lost: set[str] = attrs.field(factory=set)
     """Jobs whose worker ended."""
     zombies: list[Submission] = attrs.field(factory=list)
@@ -130,11 +125,6 @@ class Truth:
 
     def begin(self, given):
         self.begun.add(given.job.output_prefix)
-
-    def begin_in_worker(self, given):
-        if self.deaths[given.work] >= LIMITS.deaths:
-            self.wrong.append(f"a worker more for work at which {LIMITS.deaths} have died")
-        self.begin(given)
 
 
 class Process(ScriptedWorker):
@@ -148,20 +138,14 @@ class Process(ScriptedWorker):
         self.given = {}
 
     async def run(self, given):
-        self.truth.begin_in_worker(given)
+        self.truth.begin(given)
         self.given[given.job.id] = given
         return await super().run(given)
 
-    def kill(self, *, restart):
-        self.killed.append(restart)
-        self.die(fatal=restart)
-
-    def die(self, *, fatal=True):
+    def die(self):
         for job_id in self.running:
             self.truth.lost.add(job_id)
             self.truth.zombies.append(self.given[job_id])
-            if fatal and job_id not in self.aborted:
-                self.truth.deaths[self.given[job_id].work] += 1
         super().die()
 
 
@@ -207,7 +191,6 @@ class GatewayAndOwners(RuleBasedStateMachine):
         self._begin_again(workers)
 
     def _begin_again(self, workers):
-        self.truth.deaths.clear()
         self.asked.clear()
         self.pool = Processes(truth=self.truth)
         self.core = GatewayCore(
@@ -318,9 +301,6 @@ class GatewayAndOwners(RuleBasedStateMachine):
             assert job_id in self.truth.lost
         elif view.phase is CompactionPhase.ABORTED:
             assert job_id in self.stopped
-        elif view.phase is CompactionPhase.FAILED and view.code == "worker_crashed":
-            assert view.fault is CompactionFault.TRANSIENT
-            assert self.truth.deaths[pending.submission.work] >= LIMITS.deaths
         elif view.phase is CompactionPhase.FAILED:
             assert view.fault is self.truth.reported.get(job_id, "nobody said so")
 

@@ -31,16 +31,13 @@ class StartingWorker:
     async def describe(self, marks):
         await asyncio.Event().wait()
 
-    def kill(self, *, restart):
+    def kill(self):
         pass
 
 
 class Pool:
     def start(self):
         return StartingWorker()
-
-    async def lost_nodes(self):
-        return ()
 
 
 class RunningGateway(threading.Thread):

@@ -13,9 +13,8 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Final
-
-from cachetools import TTLCache
 
 from forebay_compaction_ray.events import EVENTS, counted_by
 from forebay_compaction_ray.gateway.admission import check_submission
@@ -26,7 +25,13 @@ from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_set import WorkerSet
-from forebay_compaction_ray.gateway.workers import GatewayJob, Policy, Worker, least_occupied
+from forebay_compaction_ray.gateway.workers import (
+    GatewayJob,
+    Policy,
+    Worker,
+    WorkerPhase,
+    least_occupied,
+)
 from forebay_compaction_ray.messages import Greeting, JobView, Outcome, Submission
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -34,11 +39,8 @@ from forebay_state_api.contract.compaction_service import CompactionFault, Compa
 _log = logging.getLogger(__name__)
 
 _BUSY_RETRY_S: Final = 1.0
-_DEATHS_REMEMBERED: Final = 4096
 _AGAIN: Final = frozenset({CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST})
 """Ends after which a job may be submitted again: each run writes names of its own."""
-_FATAL: Final = frozenset({"died", "silent", "stalled"})
-"""Causes of a worker's end that the work may have triggered."""
 _LATE_TICKS: Final = 2
 """Tick periods that count at most when a tick is late because the gateway was suspended."""
 
@@ -64,7 +66,6 @@ class GatewayCore:
         self.limits: Final = limits
         self.storages: Final = storages
         self.metrics: Final = Metrics()
-        self._pool: Final = pool
         self._policy: Final = policy
         self._clock: Final = clock
         self._awake: Final = WakingClock(clock, _LATE_TICKS * limits.ping_every_s)
@@ -75,11 +76,6 @@ class GatewayCore:
         self._queue: Final = JobQueue()
         self._numbers: Final = itertools.count()
         self._turns: Final = itertools.count(1)
-        self._deaths: TTLCache[str, tuple[str, ...]] = TTLCache(
-            _DEATHS_REMEMBERED, limits.deaths_s, timer=clock
-        )
-        """Work → the nodes on which workers died at it."""
-        self._forgiving = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
         self._closed = False
@@ -140,13 +136,11 @@ class GatewayCore:
         entry = self._jobs.get(job_id)
         if entry is None:
             return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
-        entry.asked_s = self._clock()
-        if wait_s > 0 and not entry.phase.ended:
-            try:
+        if not entry.phase.ended:
+            entry.asked_s = self._clock()
+            with suppress(TimeoutError):  # the job continues: the answer holds its state
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
                     await entry.ended.wait()
-            except TimeoutError:
-                pass  # the job continues: the answer holds its state
             entry.asked_s = self._clock()
         return entry.view()
 
@@ -172,7 +166,7 @@ class GatewayCore:
             "queue": len(self._queue),
             "running": sum(e.phase is CompactionPhase.RUNNING for e in self._jobs.values()),
             "remembered": len(self._jobs),
-            "worker_list": self.worker_set.to_plain(),
+            "worker_list": [w.to_plain(self._awake()) for w in self.worker_set.workers.values()],
             "metrics": self.metrics.to_plain(),
         }
 
@@ -184,7 +178,7 @@ class GatewayCore:
         if storage not in self.storages.names:
             raise RefusedError("unknown_storage", f"this gateway has no storage {storage!r}")
         worker = self.worker_set.workers.get(worker_id)
-        if worker is None or worker.info is None:
+        if worker is None or worker.phase is WorkerPhase.STARTING:
             raise RefusedError("no_worker", f"worker {worker_id!r} is not up")
         if problem := worker.info.problems.get(storage):
             return {"it is the gateway's storage": problem}
@@ -214,14 +208,9 @@ class GatewayCore:
         self._awake.tick()
         now = self._clock()
         for entry in list(self._jobs.values()):
-            failed_s = now - entry.ended_s if entry.phase in _AGAIN and entry.ended_s else 0.0
-            over = now - entry.asked_s >= entry.submission.job.lease_s
-            if over or failed_s >= self.limits.failures_s:
+            if now - entry.asked_s >= entry.submission.job.lease_s:
                 self.release(entry.id)
         self._forget_oldest()
-        if self._deaths and not self._forgiving:
-            self._forgiving = True
-            self._spawn(self._forgive_lost_nodes())
         for worker in list(self.worker_set.workers.values()):
             self._kill_if_deaf(worker)
         self.worker_set.tick()
@@ -250,7 +239,6 @@ class GatewayCore:
         now = self._clock()
         entry = GatewayJob(
             submission=submission,
-            work=submission.work,
             number=next(self._numbers),
             submitted_s=now,
             asked_s=now,
@@ -261,11 +249,8 @@ class GatewayCore:
         self._jobs[entry.id] = entry
         self._active[submission.client] += 1
         self.metrics.add("jobs_submitted")
-        if self._is_banned(entry.work):
-            self._fail_crashed(entry)
-        else:
-            self._queue.add(entry)
-            self._dispatch()
+        self._queue.add(entry)
+        self._dispatch()
         return entry
 
     def _check_room(self, submission: Submission) -> None:
@@ -301,7 +286,6 @@ class GatewayCore:
 
     def _start(self, entry: GatewayJob, worker: Worker) -> None:
         entry.phase, entry.worker = CompactionPhase.RUNNING, worker
-        entry.ran_on = worker.info
         worker.jobs[entry.id] = entry
         worker.turn = next(self._turns)
         self.metrics.observe("queue_seconds", self._clock() - entry.submitted_s)
@@ -311,8 +295,7 @@ class GatewayCore:
         try:
             outcome = await worker.handle.run(entry.submission)
         except WorkerLostError as lost:
-            if _has(worker, entry):  # else the worker was killed and has restarted
-                self.worker_set.died(worker, f"died: {lost}")
+            self.worker_set.end(worker, "died", f"died: {lost}")
         except Exception as fault:  # noqa: BLE001 - a job must end
             _log.exception("job %s on %s", entry.id, worker.id)
             what = f"the worker could not be given the job: {fault!r}"
@@ -322,8 +305,7 @@ class GatewayCore:
             self._account(entry, worker, outcome)
             self._end(entry, outcome.phase, outcome.fault, "", outcome.message)
         finally:
-            if _has(worker, entry):
-                del worker.jobs[entry.id]
+            del worker.jobs[entry.id]
             self._dispatch()
             self._check_drained()
 
@@ -343,32 +325,7 @@ class GatewayCore:
             self._end(entry, CompactionPhase.ABORTED, None, "", message)
             return
         self.metrics.add("jobs_lost", cause=cause)
-        if cause in _FATAL and entry.ran_on is not None:
-            self._deaths[entry.work] = (*self._deaths.get(entry.work, ()), entry.ran_on.node_id)
-        if self._is_banned(entry.work):
-            self._fail_crashed(entry)
-        else:
-            self._end(entry, CompactionPhase.LOST, None, "worker_lost", message)
-
-    def _is_banned(self, work: str) -> bool:
-        return len(self._deaths.get(work, ())) >= self.limits.deaths
-
-    def _fail_crashed(self, entry: GatewayJob) -> None:
-        what = (
-            f"{self.limits.deaths} workers died at this work; it gets no further worker for "
-            f"{self.limits.deaths_s / 60:g} minutes"
-        )
-        self._fail(entry, "worker_crashed", what)
-
-    async def _forgive_lost_nodes(self) -> None:
-        """Forget deaths on nodes that were lost: these say nothing about the work."""
-        try:
-            lost = await self._pool.lost_nodes()
-        finally:
-            self._forgiving = False
-        for work, nodes in list(self._deaths.items()):
-            if len(kept := tuple(node for node in nodes if node not in lost)) < len(nodes):
-                self._deaths[work] = kept
+        self._end(entry, CompactionPhase.LOST, None, "worker_lost", message)
 
     def _abort(self, entry: GatewayJob, cause: str) -> None:
         if entry.phase.ended or entry.abort_asked_s is not None:
@@ -387,8 +344,7 @@ class GatewayCore:
         try:
             await worker.handle.abort(entry.id)
         except WorkerLostError as lost:
-            if _has(worker, entry):
-                self.worker_set.died(worker, f"died: {lost}")
+            self.worker_set.end(worker, "died", f"died: {lost}")
 
     def _fail(self, entry: GatewayJob, code: str, message: str) -> None:
         """End a job for a reason that is not the job's, and so may pass."""
@@ -404,7 +360,7 @@ class GatewayCore:
     ) -> None:
         if entry.phase.ended:
             return
-        entry.phase, entry.fault, entry.ended_s = phase, fault, self._clock()
+        entry.phase, entry.fault = phase, fault
         entry.code, entry.message = code or entry.code, message
         client = entry.submission.client
         self._active[client] -= 1
@@ -422,7 +378,7 @@ class GatewayCore:
         for entry in worker.jobs.values():
             asked = entry.abort_asked_s
             if asked is not None and now - asked >= self.limits.abort_timeout_s:
-                self.worker_set.kill(worker, "abort", "a job did not stop when asked to")
+                self.worker_set.end(worker, "abort", "was killed: a job did not stop when asked to")
                 return
 
     def _forget_oldest(self) -> None:
@@ -447,8 +403,3 @@ class GatewayCore:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _has(worker: Worker, entry: GatewayJob) -> bool:
-    """Return whether the worker has this run of the job, and not another one."""
-    return worker.jobs.get(entry.id) is entry

@@ -42,12 +42,6 @@ class GatewayLimits:
         "Longest wait for running jobs at `drain`, `stop` and `scale`.",
         minimum=_SOON_S,
     )
-    deaths: int = 2
-    """Workers that may die at the same work before it gets no further worker."""
-    deaths_s: float = 600.0
-    """Seconds after which deaths at a work are forgotten, counted from the last one."""
-    failures_s: float = 600.0
-    """Seconds after which a job that was not done is forgotten, counted from its end."""
     check_s: float = 8.0
     """Longest wait for a worker's check of a storage."""
     jobs_per_client: int = 16

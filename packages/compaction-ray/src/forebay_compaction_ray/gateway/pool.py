@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
-from forebay_compaction_ray.messages import Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
 from forebay_state_api.errors import ForebayError
 
 
@@ -17,10 +17,9 @@ class WorkerLostError(ForebayError):
 
 
 class WorkerHandle(Protocol):
-    """One worker. The gateway's loop may make concurrent calls.
+    """One worker's process. The gateway's loop may make concurrent calls.
 
-    Every call raises `WorkerLostError` when the worker has died. A worker that was not killed
-    permanently restarts by itself, as another incarnation of the same handle.
+    Every call raises `WorkerLostError` when the process has ended.
     """
 
     async def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
@@ -32,8 +31,8 @@ class WorkerHandle(Protocol):
     async def run(self, submission: Submission) -> Outcome:
         """Run a job; may take long."""
 
-    async def ping(self) -> Pulse:
-        """Answer at once, even while a job runs."""
+    async def ping(self) -> Mapping[str, JobProgress]:
+        """Answer at once, even while a job runs: return the progress of each job, by id."""
 
     async def abort(self, job_id: str) -> None:
         """Ask a job to stop, even before it has begun."""
@@ -41,8 +40,8 @@ class WorkerHandle(Protocol):
     async def check(self, storage: str) -> Mapping[str, str]:
         """Probe a storage: return promise → the problem with it, empty without a problem."""
 
-    def kill(self, *, restart: bool) -> None:
-        """Kill the process at once."""
+    def kill(self) -> None:
+        """Kill the process, if it has not ended."""
 
 
 class Pool(Protocol):
@@ -50,6 +49,3 @@ class Pool(Protocol):
 
     def start(self) -> WorkerHandle:
         """Start a worker; this may take any time, or for ever if no resources are free."""
-
-    async def lost_nodes(self) -> Collection[str]:
-        """Return the ids of nodes that were lost, as in `WorkerInfo.node_id`."""

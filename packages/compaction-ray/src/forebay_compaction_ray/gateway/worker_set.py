@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,7 +15,7 @@ from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.workers import Demand, GatewayJob, Worker, WorkerPhase
-from forebay_compaction_ray.messages import Pulse, WorkerInfo
+from forebay_compaction_ray.messages import JobProgress, WorkerInfo
 from forebay_compaction_ray.protocol import RefusedError
 
 _log = logging.getLogger(__name__)
@@ -80,8 +80,7 @@ class WorkerSet:
         if demand.avoid:
             return RefusedError("no_other_worker", "no other worker can give a second opinion now")
         problems = [
-            "" if worker.info is None else worker.info.problems.get(demand.storage, "")
-            for worker in self.workers.values()
+            worker.info.problems.get(demand.storage, "") for worker in self.workers.values()
         ]
         if problems and all(problems):
             return RefusedError(
@@ -97,28 +96,6 @@ class WorkerSet:
         """Return the number of workers in each state."""
         found = Counter(worker.phase for worker in self.workers.values())
         return {phase.value: found[phase] for phase in WorkerPhase}
-
-    def to_plain(self) -> list[dict[str, Any]]:
-        """Describe each worker, for display."""
-        now = self._clock()
-        return [
-            {
-                "id": worker.id,
-                "state": worker.phase.value,
-                "boot": worker.boot,
-                "pid": 0 if worker.info is None else worker.info.pid,
-                "node": "" if worker.info is None else worker.info.node,
-                "version": "" if worker.info is None else worker.info.version,
-                "jobs": list(worker.jobs),
-                "done": worker.done,
-                "problems": {} if worker.info is None else dict(worker.info.problems),
-                "error": worker.error,
-                "error_age_s": round(now - worker.error_s, 3) if worker.error else 0.0,
-                "remaining": worker.remaining,
-                "silent_s": round(now - worker.seen_s, 3),
-            }
-            for worker in self.workers.values()
-        ]
 
     # -- scaling ------------------------------------------------------------------------------
 
@@ -137,9 +114,11 @@ class WorkerSet:
         for worker in list(self.workers.values()):
             self._remove(worker)
 
-    def _begin(self) -> None:
-        worker_id = f"w{next(self._numbers)}"
-        worker = Worker(id=worker_id, handle=self._pool.start(), seen_s=self._clock())
+    def _begin(self, error: str = "") -> None:
+        now, worker_id = self._clock(), f"w{next(self._numbers)}"
+        worker = Worker(
+            id=worker_id, handle=self._pool.start(), seen_s=now, error=error, error_s=now
+        )
         self.workers[worker_id] = worker
         self._describe(worker)
 
@@ -148,9 +127,8 @@ class WorkerSet:
             self._remove(worker)
 
     def _remove(self, worker: Worker) -> None:
-        del self.workers[worker.id]
-        worker.handle.kill(restart=False)
-        self._lose_jobs(worker, "removed", "its worker was taken away")
+        worker.phase = WorkerPhase.DRAINING
+        self.end(worker, "removed", "was taken away")
 
     # -- liveness -----------------------------------------------------------------------------
 
@@ -159,98 +137,64 @@ class WorkerSet:
         for worker in list(self.workers.values()):
             self._look_at(worker)
 
-    def died(self, worker: Worker, why: str, *, alive: Collection[str] = ()) -> None:
-        """Handle the death of a worker's process, which restarts; it may have jobs ``alive``."""
-        if worker.id not in self.workers:
+    def end(self, worker: Worker, cause: str, why: str) -> None:
+        """End a worker's process, unless it was ended before; its jobs are lost.
+
+        Another worker takes its place, unless it was to end anyway.
+        """
+        if self.workers.pop(worker.id, None) is None:
             return
-        _log.warning("worker %s %s", worker.id, why)
-        self.note(worker, why)
-        self._metrics.add("worker_restarts")
-        self._begin_again(worker)
-        self._lose_jobs(worker, "died", f"its worker {worker.id} {why}", alive)
-
-    def kill(self, worker: Worker, cause: str, why: str) -> None:
-        """Kill a worker's process; its jobs are lost, and it restarts."""
-        if worker.id not in self.workers:
-            return
-        _log.warning("worker %s is killed: %s", worker.id, why)
-        self.note(worker, f"was killed: {why}")
-        self._metrics.add("worker_restarts")
-        worker.handle.kill(restart=True)
-        worker.killed_boot = worker.boot
-        self._begin_again(worker)
-        self._lose_jobs(worker, cause, f"its worker {worker.id} was killed: {why}")
-
-    def _begin_again(self, worker: Worker) -> None:
-        worker.info, worker.seen_s, worker.stalled = None, self._clock(), 0
-        if worker.phase is WorkerPhase.DRAINING:
-            self._spawn(self._later_end(worker))
-            return
-        worker.phase = WorkerPhase.STARTING
-        self._describe(worker)
-
-    async def _later_end(self, worker: Worker) -> None:
-        if worker.id in self.workers:
-            self._remove(worker)
-
-    def _lose_jobs(
-        self, worker: Worker, cause: str, message: str, alive: Collection[str] = ()
-    ) -> None:
-        for entry in [entry for entry in worker.jobs.values() if entry.id not in alive]:
-            self._lost(entry, cause, message)
-            del worker.jobs[entry.id]
+        worker.handle.kill()
+        what = f"worker {worker.id} {why}"
+        if worker.phase is not WorkerPhase.DRAINING:
+            _log.warning("%s", what)
+            self._metrics.add("worker_restarts")
+            self._begin(error=what)
+        for entry in worker.jobs.values():
+            self._lost(entry, cause, f"its {what}")
 
     def _look_at(self, worker: Worker) -> None:
+        if worker.phase is WorkerPhase.STARTING or worker.info.problems:
+            self._describe(worker)
         now, limits = self._clock(), self._limits
-        if worker.phase is WorkerPhase.STARTING:
-            self._describe(worker)
-            return
-        if worker.info is not None and worker.info.problems:
-            self._describe(worker)
         silent_s = now - worker.seen_s
+        if worker.phase is WorkerPhase.STARTING:
+            return  # it may wait for room for any time
         if worker.phase is WorkerPhase.DRAINING:
             self._end_if_idle(worker)
-            began = worker.draining_s or now
-            if worker.id in self.workers and now - began >= limits.drain_timeout_s:
+            began_s = now if worker.draining_s is None else worker.draining_s
+            if now - began_s >= limits.drain_timeout_s:
                 self._remove(worker)
-                return
         elif silent_s >= limits.ping_every_s * limits.ping_misses:
             worker.phase = WorkerPhase.SUSPECT
         if silent_s >= limits.stall_timeout_s:
-            self.kill(worker, "silent", f"no answer for {silent_s:.0f} s")
+            self.end(worker, "silent", f"was killed: no answer for {silent_s:.0f} s")
         elif (
             worker.stalled >= _STALLED_PULSES
-            and (age_s := _oldest_step(worker)) >= limits.stall_timeout_s
+            and (step_s := worker.oldest_step_s) >= limits.stall_timeout_s
         ):
-            self.kill(worker, "stalled", f"no step in a job for {age_s:.0f} s")
+            self.end(worker, "stalled", f"was killed: no step in a job for {step_s:.0f} s")
         elif not worker.pinged and worker.id in self.workers:
             worker.pinged = True
             self._spawn(self._ping(worker))
 
     async def _ping(self, worker: Worker) -> None:
-        boot = worker.boot
         try:
-            pulse = await worker.handle.ping()
+            jobs = await worker.handle.ping()
         except WorkerLostError as lost:
-            if worker.boot == boot:
-                self.died(worker, f"died: {lost}")
+            self.end(worker, "died", f"died: {lost}")
         else:
-            self._seen(worker, pulse)
+            self._seen(worker, jobs)
         finally:
             worker.pinged = False
 
-    def _seen(self, worker: Worker, pulse: Pulse) -> None:
-        if pulse.boot != worker.boot:
-            if worker.info is not None:
-                self.died(worker, "restarted unnoticed", alive=pulse.jobs)
-            return
+    def _seen(self, worker: Worker, jobs: Mapping[str, JobProgress]) -> None:
         worker.seen_s = self._clock()
-        for job_id, progress in pulse.jobs.items():
-            if (entry := worker.jobs.get(job_id)) is not None:
-                entry.progress = progress
-        stalls = _oldest_step(worker) >= self._limits.stall_timeout_s
+        for job_id in jobs.keys() & worker.jobs.keys():
+            worker.jobs[job_id].progress = jobs[job_id]
+        stalls = worker.oldest_step_s >= self._limits.stall_timeout_s
         worker.stalled = worker.stalled + 1 if stalls else 0
-        if worker.phase is WorkerPhase.SUSPECT and worker.info is not None:
+        if worker.phase is WorkerPhase.SUSPECT:
             self._set_up(worker, worker.info)
 
     def _describe(self, worker: Worker) -> None:
@@ -260,27 +204,21 @@ class WorkerSet:
 
     async def _ask_what_it_is(self, worker: Worker) -> None:
         try:
-            if self._storages.problems or worker.info is not None:
+            if self._storages.problems or worker.info.problems:
                 await self._storages.look()
             info = await worker.handle.describe(self._storages.marks)
+        except WorkerLostError as lost:
+            self.end(worker, "died", f"died: {lost}")
         except Exception as error:  # noqa: BLE001 - also of a plugin that cannot be imported there
             _log.info("worker %s is not up: %r", worker.id, error)
-            if worker.id in self.workers and worker.info is None:
+            if worker.phase is WorkerPhase.STARTING:
                 self.note(worker, f"it cannot start: {str(error) or repr(error)}")
         else:
-            self._up(worker, info)
+            worker.seen_s = self._clock()
+            if worker.phase is not WorkerPhase.DRAINING:
+                self._set_up(worker, info)
         finally:
             worker.describing = False
-
-    def _up(self, worker: Worker, info: WorkerInfo) -> None:
-        if worker.id not in self.workers or worker.phase is WorkerPhase.DRAINING:
-            return
-        if info.boot == worker.killed_boot:
-            return  # it is about to end; the next tick asks again
-        if worker.info is not None and worker.info.boot != info.boot:
-            return  # it has restarted, which the next ping finds out
-        worker.seen_s = self._clock()
-        self._set_up(worker, info)
 
     def _set_up(self, worker: Worker, info: WorkerInfo) -> None:
         """Let a worker that has answered take the jobs that it can."""
@@ -292,7 +230,3 @@ class WorkerSet:
         worker.phase = WorkerPhase.UNFIT if blind else WorkerPhase.READY
         self.formats.update(info.formats)
         self._changed()
-
-
-def _oldest_step(worker: Worker) -> float:
-    return max((entry.progress.age_s for entry in worker.jobs.values()), default=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -14,13 +14,14 @@ from forebay_compaction_ray.messages import JobProgress, JobView, Submission, Wo
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 _NO_PROGRESS = JobProgress(bytes_in=0, age_s=0.0)
+_NOT_UP = WorkerInfo(boot="", pid=0, node="", version="", formats=())
 
 
 class WorkerPhase(enum.Enum):
     """The state of a worker."""
 
     STARTING = "starting"
-    """It has not answered since its start, or since it died."""
+    """It has not answered since its start."""
     READY = "ready"
     UNFIT = "unfit"
     """It is up, but can use none of the storages; it gets no jobs until it can."""
@@ -41,37 +42,30 @@ class Demand(NamedTuple):
 
 @attrs.define(eq=False, kw_only=True)
 class Worker:
-    """One worker."""
+    """One worker's process. If it ends, another worker takes its place."""
 
     id: str
     handle: WorkerHandle
     seen_s: float
     """When it last answered, or was started."""
     phase: WorkerPhase = WorkerPhase.STARTING
-    info: WorkerInfo | None = None
+    info: WorkerInfo = _NOT_UP
     jobs: dict[str, GatewayJob] = attrs.field(factory=dict)
     turn: int = 0
     """Number of the last job that it got, among all jobs of the gateway."""
     done: int = 0
     """Number of jobs that it has completed."""
     error: str = ""
-    """The last thing that went wrong at it."""
+    """The last thing that went wrong at it, or at its predecessor."""
     error_s: float = 0.0
     """When that was."""
     pinged: bool = False
     """Whether a ping is in progress."""
     stalled: int = 0
     """Consecutive answers that reported a job without progress."""
-    killed_boot: str = ""
-    """The incarnation that was killed last; it may still answer for a while."""
     describing: bool = False
     """Whether a request for its description is in progress."""
     draining_s: float | None = None
-
-    @property
-    def boot(self) -> str:
-        """Identifies the worker's incarnation; empty before its first answer."""
-        return "" if self.info is None else self.info.boot
 
     @property
     def remaining(self) -> int:
@@ -82,7 +76,6 @@ class Worker:
         """Return whether it is up and could run such a job, now or later."""
         return (
             self.phase in (WorkerPhase.READY, WorkerPhase.SUSPECT)
-            and self.info is not None
             and demand.format in self.info.formats
             and demand.storage not in self.info.problems
             and self.info.boot not in demand.avoid
@@ -93,13 +86,31 @@ class Worker:
         free = self.phase is WorkerPhase.READY and len(self.jobs) < slots
         return free and self.suits(demand)
 
+    @property
+    def oldest_step_s(self) -> float:
+        """Age of the last step of the job that has made none for the longest time, in seconds."""
+        return max((entry.progress.age_s for entry in self.jobs.values()), default=0.0)
+
+    def to_plain(self, now_s: float) -> dict[str, Any]:
+        """Describe it, for display."""
+        return {
+            **attrs.asdict(self.info),
+            "id": self.id,
+            "state": self.phase.value,
+            "jobs": list(self.jobs),
+            "done": self.done,
+            "error": self.error,
+            "error_age_s": round(now_s - self.error_s, 3) if self.error else 0.0,
+            "remaining": self.remaining,
+            "silent_s": round(now_s - self.seen_s, 3),
+        }
+
 
 @attrs.define(eq=False, kw_only=True)
 class GatewayJob:
     """A job that the gateway has taken. It ends once; later reports of a worker are ignored."""
 
     submission: Submission
-    work: str
     number: int
     """Jobs are numbered in order of arrival."""
     submitted_s: float
@@ -107,10 +118,8 @@ class GatewayJob:
     """When a client last asked about it: the lease begins here."""
     phase: CompactionPhase = CompactionPhase.QUEUED
     worker: Worker | None = None
-    ran_on: WorkerInfo | None = None
-    """The incarnation of the worker that got it."""
+    """The worker that got it."""
     abort_asked_s: float | None = None
-    ended_s: float | None = None
     fault: CompactionFault | None = None
     code: str = ""
     message: str = ""
@@ -138,7 +147,7 @@ class GatewayJob:
         return JobView(
             job_id=self.id,
             phase=self.phase,
-            worker="" if self.ran_on is None else self.ran_on.boot,
+            worker="" if self.worker is None else self.worker.info.boot,
             fault=self.fault,
             code=self.code,
             message=self.message,

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
-import attrs
 import ray
 import ray.exceptions
 
 from forebay_compaction_ray.gateway.pool import WorkerLostError
-from forebay_compaction_ray.messages import Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerBody
 
 CONTROL: Final = "control"
 _CONTROL_CALLS: Final = 4
-
-
-class WorkerActor(WorkerBody):
-    """A worker in its own process. Its constructor never raises: Ray would not restart it."""
-
-    def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
-        """See `WorkerHandle.describe`."""
-        node = ray.get_runtime_context().get_node_id()
-        return attrs.evolve(super().describe(marks), node_id=node)
 
 
 class RayWorker:
@@ -40,8 +29,8 @@ class RayWorker:
     async def run(self, submission: Submission) -> Outcome:
         return cast("Outcome", await _answer(self._actor.run.remote(submission)))
 
-    async def ping(self) -> Pulse:
-        return cast("Pulse", await self._control("ping"))
+    async def ping(self) -> Mapping[str, JobProgress]:
+        return cast("Mapping[str, JobProgress]", await self._control("ping"))
 
     async def abort(self, job_id: str) -> None:
         await self._control("abort", job_id)
@@ -49,8 +38,8 @@ class RayWorker:
     async def check(self, storage: str) -> Mapping[str, str]:
         return cast("Mapping[str, str]", await self._control("check", storage))
 
-    def kill(self, *, restart: bool) -> None:
-        ray.kill(self._actor, no_restart=not restart)
+    def kill(self) -> None:
+        ray.kill(self._actor)
 
     async def _control(self, method: str, *args: object) -> Any:
         call = getattr(self._actor, method).options(concurrency_group=CONTROL)
@@ -60,19 +49,17 @@ class RayWorker:
 class RayPool:
     """Starts actors; implements `Pool`.
 
-    Ray's own retries are off, because they would run a job twice. So is its log of calls, which
-    slows each job; ``forebay compaction status`` shows jobs.
+    Ray neither restarts them, which is the gateway's task, nor retries calls, which would run a job
+    twice. Its log of calls, which slows each job, is off; ``forebay compaction status`` shows jobs.
     """
 
     def __init__(self, spec: GatewaySpec) -> None:
         """Start no actor yet."""
         self._spec: Final = spec
         self._actor_class: Final = ray.remote(
-            max_restarts=-1,
-            max_task_retries=0,
             concurrency_groups={CONTROL: _CONTROL_CALLS},
             enable_task_events=False,
-        )(WorkerActor)
+        )(WorkerBody)
 
     def start(self) -> RayWorker:
         """Start an actor; it waits if no node has room for it."""
@@ -84,13 +71,6 @@ class RayPool:
             scheduling_strategy="SPREAD",
         ).remote(dict(spec.storages))
         return RayWorker(actor)
-
-    async def lost_nodes(self) -> Collection[str]:
-        try:
-            nodes: list[Mapping[str, Any]] = await asyncio.to_thread(ray.nodes)
-        except ray.exceptions.RayError:  # the head is away; the next tick asks again
-            return ()
-        return {str(node["NodeID"]) for node in nodes if not node["Alive"]}
 
 
 async def _answer(ref: Any) -> Any:

@@ -16,7 +16,7 @@ import attrs
 from cachetools import FIFOCache
 
 from forebay_compaction_ray import storage_mark
-from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
 from forebay_state_api.compaction.local_service import fault_of
 from forebay_state_api.compaction.performing import perform
@@ -122,11 +122,10 @@ class WorkerBody:
             cpu_seconds=time.process_time() - cpu_s,
         )
 
-    def ping(self) -> Pulse:
-        """Report that the worker is alive, and the progress of its jobs."""
+    def ping(self) -> dict[str, JobProgress]:
+        """Return the progress of each job, by its id."""
         with self._lock:
-            runs = dict(self._runs)
-        return Pulse(boot=self.boot, jobs={job_id: run.progress() for job_id, run in runs.items()})
+            return {job_id: run.progress() for job_id, run in self._runs.items()}
 
     def abort(self, job_id: str) -> None:
         """Ask a job to stop, even one that has not arrived yet."""
