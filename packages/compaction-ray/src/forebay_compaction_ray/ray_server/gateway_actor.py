@@ -17,7 +17,6 @@ from forebay_compaction_ray.gateway.security import CurrentSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.workers import POLICIES
-from forebay_compaction_ray.ray_server.metrics import RayMetrics
 from forebay_compaction_ray.ray_server.orders import Orders
 from forebay_compaction_ray.ray_server.pool import RayPool
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
@@ -46,7 +45,6 @@ class GatewayActor:
             policy=POLICIES[spec.policy],
         )
         self._orders: Final = Orders()
-        self._sink: Final = RayMetrics()
         self._server: GatewayServer | None = None
         self._metrics: WSGIServer | None = None
         loop = asyncio.get_running_loop()
@@ -118,7 +116,6 @@ class GatewayActor:
         while not waiting.done():
             try:
                 self._core.tick()
-                self._sink.show(self._core.metrics)
             except Exception:  # noqa: BLE001 - the loop must continue
                 _log.exception("a tick failed")
             await asyncio.wait([waiting], timeout=self._spec.limits.ping_every_s)
