@@ -30,6 +30,6 @@ def test_names_have_one_form_and_gauges_stay_in_manifests(metric):
 def test_a_process_shows_the_metrics_of_clients_alone(client_of):
     client = client_of(dead_address())
     for event in EVENTS:
-        client.counters.add(*event.split(":"))
+        client.counters.add(event)
     shown = {re.sub(r"\{.*\}", "", key) for key in client.metrics()}
     assert shown == {key for metric in CLIENT for key in metric.keys}

@@ -218,7 +218,7 @@ def test_inputs_that_are_not_what_was_written(storage, remote, damage, strategy,
         here.put(name, bytes(data))
     given = prepared(files, options, 1 << 20)
     asked = RemoteOptions(
-        addresses=remote.gateways.endpoints.last_known(), min_bytes=0, failure_strategy=strategy
+        addresses=remote.gateways.endpoints.last_known, min_bytes=0, failure_strategy=strategy
     )
     with RemoteCompactionService(storage, asked, clock=Hurried()) as client:
         client.submit(given)

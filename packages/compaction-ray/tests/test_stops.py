@@ -126,7 +126,7 @@ def test_what_the_service_suffers_stops_a_query_only_if_told_to(trouble, strateg
                     query.batch()
         done, fallbacks = query.count("done"), query.count("fallbacks")
         assert next(steps, None) is None
-        query.new_process(security=query.client._options.security)
+        query.new_process(security=query.client._here.options.security)
         run(query)
         query.check()
         assert query.count("done") > done

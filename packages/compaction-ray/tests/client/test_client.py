@@ -86,11 +86,12 @@ def test_another_process_finds_the_job_at_the_gateway(client_of, gateway, remote
 
 def test_a_gateway_forgets_a_job_once_its_owner_releases_it(client_of, gateway):
     client, given = client_of(gateway.address), job(1)
+    client._threads._most = 1  # its work is done in order
     assert ended(client, given).phase is CompactionPhase.DONE
     assert gateway.on_loop(gateway.core.describe)["remembered"] == 1
     client.release(given.id)
     released = threading.Event()
-    client._calls.do(released.set)
+    client._threads.do(released.set)
     assert released.wait(PATIENCE_S)
     assert gateway.on_loop(gateway.core.describe)["remembered"] == 0
 

@@ -78,11 +78,11 @@ def test_endpoints_change_while_the_job_runs(client_of, gateway, storage, remote
     clock._read_s = None
     assert ended(client, job(2)).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs) == (1, 1)
-    Endpoints(storage).remove(*client.gateways.endpoints.last_known())
+    Endpoints(storage).remove(*client.gateways.endpoints.last_known)
     clock._read_s = None
     assert ended(client, job(3)).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs) == (1, 2)
-    assert client.gateways.endpoints.last_known() == ()
+    assert client.gateways.endpoints.last_known == ()
 
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])

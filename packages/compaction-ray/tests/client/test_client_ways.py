@@ -113,9 +113,9 @@ def test_the_time_in_the_queue_of_the_client_counts(
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK, workers=0) as gateway:
         client = client_of(gateway.address, clock=clock, failure_strategy=strategy)
-        client._walks._most = 1  # a second job waits for the thread of the first
+        client._threads._most = 1  # a second job waits for the thread of the first
         held = threading.Event()
-        client._walks.do(lambda: held.wait(PATIENCE_S))
+        client._threads.do(lambda: held.wait(PATIENCE_S))
         given = job()
         client.submit(given)
         clock.now += 31.0

@@ -158,10 +158,10 @@ def test_a_storage_is_probed(body, storage):
 
 def test_what_examinations_left_is_cleared(body, storage):
     storage.put(".compaction/doctor/abc/result", b"x")
-    storage.put(".compaction/endpoints-000000000001", b"y")
+    storage.put(".compaction/added/10.0.0.7!9461", b"y")
     body.check("default")
     assert [info.name for info in storage.list(".compaction")] == [
-        ".compaction/endpoints-000000000001"
+        ".compaction/added/10.0.0.7!9461"
     ]
 
 

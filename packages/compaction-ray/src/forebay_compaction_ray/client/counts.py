@@ -24,18 +24,17 @@ class Counts:
         return sum(n for name, n in self.all().items() if name.partition(":")[0] == event)
 
     def all(self) -> dict[str, int]:
-        """Return how often each event has happened; with a cause, as ``event:cause``."""
+        """Return how often each event has happened."""
         with self._lock:
             return dict(self._all)
 
-    def add(self, event: str, cause: str = "") -> None:
+    def add(self, event: str) -> None:
         """Count an event once more; raises `KeyError` for one that is not in `EVENTS`."""
-        name = f"{event}:{cause}" if cause else event
-        if name not in EVENTS:
-            raise KeyError(name)
+        if event not in EVENTS:
+            raise KeyError(event)
         with self._lock:
-            self._all[name] += 1
-            self._unsent[name] += 1
+            self._all[event] += 1
+            self._unsent[event] += 1
 
     def take(self) -> dict[str, int]:
         """Remove and return the counts that no gateway has received, to report them now."""

@@ -1,26 +1,21 @@
 """Determines the gateways: those of the settings, with later additions and removals.
 
-Changes are objects in the state directory, ``.compaction/endpoints-<number>``, each with all
-differences from the settings; the highest number counts. Nothing is overwritten: of two concurrent
-changes one is put, and the other is repeated on top of it. The newest few are kept.
+Each change is an object in the state directory, whose name holds the address:
+``.compaction/added/<address>`` or ``.compaction/removed/<address>``. A removal has precedence.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import attrs
 
 from forebay_compaction_ray.addresses import address_of
-from forebay_state_api.codecs import decoding
-from forebay_state_api.contract.checksummed import TornObjectError, seal, unseal
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.errors import CorruptStateError, StorageError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -29,51 +24,32 @@ FOLDER: Final = ".compaction"
 REREAD_S: Final = 10.0
 """Maximum age, in seconds, of a process's copy of the changes."""
 
-_NAME: Final = re.compile(r"endpoints-(\d{12})")
-_RIVALS: Final = 100
-_KEPT: Final = 8
-"""Older lists that are kept: for concurrent readers, and in case the newest is torn."""
+_ADDED: Final = f"{FOLDER}/added"
+_REMOVED: Final = f"{FOLDER}/removed"
+_TO_NAME: Final = str.maketrans(":[]", "!()")
+"""Every storage takes these characters in names, and no address has them."""
+_FROM_NAME: Final = str.maketrans("!()", ":[]")
 
 
 @attrs.frozen
 class EndpointList:
     """The addresses added to those of the settings, and the addresses removed from them."""
 
-    number: int = 0
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
     def of(self, configured: Sequence[str]) -> tuple[str, ...]:
         """Apply the changes to the ``configured`` addresses; return the effective ones."""
-        kept = [address for address in configured if address not in self.removed]
-        return tuple(dict.fromkeys([*kept, *self.added]))
-
-    def with_added(self, addresses: Iterable[str]) -> EndpointList:
-        """Return the list after an addition."""
-        new = [address_of(address) for address in addresses]
-        return EndpointList(
-            self.number + 1,
-            tuple(dict.fromkeys([*self.added, *new])),
-            tuple(address for address in self.removed if address not in new),
-        )
-
-    def with_removed(self, addresses: Iterable[str]) -> EndpointList:
-        """Return the list after a removal."""
-        gone = [address_of(address) for address in addresses]
-        return EndpointList(
-            self.number + 1,
-            tuple(address for address in self.added if address not in gone),
-            tuple(dict.fromkeys([*self.removed, *gone])),
-        )
-
-
-def _read_list(plain: Mapping[str, Any], number: int, where: str) -> EndpointList:
-    with decoding(lambda _: where):
-        return EndpointList(number, tuple(plain["added"]), tuple(plain["removed"]))
+        known = dict.fromkeys([*configured, *self.added])
+        return tuple(address for address in known if address not in self.removed)
 
 
 class Endpoints:
-    """Reads and makes the changes of one state directory, from any process."""
+    """Reads and makes the changes of one state directory, from any process.
+
+    Changes of different addresses may be made at the same time. If one address is added and removed
+    at the same time, it may end as neither.
+    """
 
     def __init__(self, storage: ObjectStorage) -> None:
         """``storage`` is the state directory."""
@@ -81,16 +57,12 @@ class Endpoints:
 
     def read(self) -> EndpointList:
         """Return all changes so far; raises `StorageError` or `CorruptStateError`."""
-        found = self._stored()
-        highest = max((number for number, _ in found), default=0)
-        for _, name in sorted(found, reverse=True):
-            where = f"{name} in {self._storage.url}"
-            try:
-                plain = unseal(self._storage.get(name), where)
-            except TornObjectError:  # an incomplete change; the previous one holds
-                continue
-            return _read_list(plain, highest, where)
-        return EndpointList(highest)
+        found: dict[str, list[str]] = {_ADDED: [], _REMOVED: []}
+        for info in self._storage.list(FOLDER):
+            folder, _, name = info.name.rpartition("/")
+            if folder in found:
+                found[folder].append(self._address(info.name, name))
+        return EndpointList(tuple(found[_ADDED]), tuple(found[_REMOVED]))
 
     def add(self, *addresses: str) -> EndpointList:
         """Make all queries of the state directory use these gateways too, within `REREAD_S`.
@@ -98,7 +70,7 @@ class Endpoints:
         ``addresses`` have the form ``host:port``. Returns the changes in force. Raises
         `ConfigurationError` for an address of another form, and `StorageError`.
         """
-        return self._change(lambda now: now.with_added(addresses))
+        return self._change(addresses, _ADDED, _REMOVED)
 
     def remove(self, *addresses: str) -> EndpointList:
         """Stop all queries of the state directory from submitting to these gateways.
@@ -106,38 +78,22 @@ class Endpoints:
         ``addresses`` have the form ``host:port``. Returns the changes in force. Raises
         `ConfigurationError` for an address of another form, and `StorageError`.
         """
-        return self._change(lambda now: now.with_removed(addresses))
+        return self._change(addresses, _REMOVED, _ADDED)
 
-    def _change(self, change: Callable[[EndpointList], EndpointList]) -> EndpointList:
-        for _ in range(_RIVALS):
-            changed = change(self.read())
-            payload = {"added": list(changed.added), "removed": list(changed.removed)}
-            name = f"{FOLDER}/endpoints-{changed.number:012d}"
-            if self._storage.put_if_absent(name, seal(payload)) and self._holds(changed.number):
-                return changed
-        raise StorageError(f"the endpoints in {self._storage.url} change too often")
+    def _change(self, addresses: Iterable[str], to: str, from_: str) -> EndpointList:
+        names = [address_of(address).translate(_TO_NAME) for address in addresses]
+        for name in names:
+            self._storage.put(f"{to}/{name}", b"the name says it")
+        self._storage.delete([f"{from_}/{name}" for name in names])
+        return self.read()
 
-    def _stored(self) -> list[tuple[int, str]]:
-        """Return number and name of each list."""
-        return [
-            (int(match[1]), info.name)
-            for info in self._storage.list(FOLDER)
-            if (match := _NAME.fullmatch(info.name.rpartition("/")[2]))
-        ]
-
-    def _holds(self, number: int) -> bool:
-        """Return whether a list that was put is the newest or was changed since; delete old ones.
-
-        A delayed put may have written a number whose original list was already deleted.
-        """
-        stored = dict(self._stored())
-        highest = max(stored)
-        old = [name for other, name in stored.items() if other < highest - _KEPT]
+    def _address(self, where: str, name: str) -> str:
         try:
-            self._storage.delete(old)
-        except StorageError as error:
-            _log.warning("old lists of gateways stay in %s: %s", self._storage.url, error)
-        return number == highest or number + 1 in stored
+            return address_of(name.translate(_FROM_NAME))
+        except ConfigurationError as error:
+            raise CorruptStateError(
+                f"{where} in {self._storage.url} names no gateway: delete it"
+            ) from error
 
 
 class KnownEndpoints:
@@ -147,37 +103,36 @@ class KnownEndpoints:
         self,
         endpoints: Endpoints,
         configured: Sequence[str],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        warn: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float],
     ) -> None:
-        """``warn`` is called if the changes cannot be read; the known addresses stay in force."""
+        """Read the changes on first use."""
+        self.last_known = tuple(configured)
+        """The effective addresses as of the last read."""
         self._endpoints: Final = endpoints
         self._configured: Final = tuple(configured)
         self._clock: Final = clock
-        self._warn: Final = warn
         self._lock: Final = threading.Lock()
         self._read_s: float | None = None
-        self._known = EndpointList()
-
-    def last_known(self) -> tuple[str, ...]:
-        """Return the effective addresses as of the last read, without reading again."""
-        return self._known.of(self._configured)
 
     def current(self) -> tuple[str, ...]:
-        """Return the effective addresses, read again if they are older than `REREAD_S`."""
+        """Return the effective addresses, read again if they are older than `REREAD_S`.
+
+        While they cannot be read, the last known ones stay in force, with a warning.
+        """
         with self._lock:
             now = self._clock()
             if self._read_s is None or now - self._read_s >= REREAD_S:
                 self._read_s = now
-                try:
-                    self._learn(self._endpoints.read())
-                except (StorageError, CorruptStateError) as error:
-                    self._warn(str(error))
-            return self.last_known()
+                self._read()
+            return self.last_known
 
-    def _learn(self, found: EndpointList) -> None:
-        before, self._known = self.last_known(), found
-        if self.last_known() != before:
-            shown = ", ".join(self.last_known()) or "none: compaction runs in the job"
+    def _read(self) -> None:
+        try:
+            found = self._endpoints.read().of(self._configured)
+        except (StorageError, CorruptStateError) as error:
+            _log.warning("the list of compaction gateways cannot be read: %s", error)
+            return
+        if found != self.last_known:
+            shown = ", ".join(found) or "none: compaction runs in the job"
             _log.info("gateways for compaction: %s", shown)
+        self.last_known = found

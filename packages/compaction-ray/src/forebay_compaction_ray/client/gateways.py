@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from forebay_compaction_ray import storage_mark
@@ -39,9 +39,7 @@ class Gateways:
         answer_s: float,
     ) -> None:
         """``answer_s`` is the longest wait for a connection and an answer."""
-        self.endpoints: Final = KnownEndpoints(
-            Endpoints(storage), options.addresses, clock=clock, warn=self._endpoints_unread
-        )
+        self.endpoints: Final = KnownEndpoints(Endpoints(storage), options.addresses, clock)
         self._storage: Final = storage
         self._options: Final = options
         self._counts: Final = counts
@@ -57,11 +55,9 @@ class Gateways:
     def in_turn(self) -> Sequence[Gateway]:
         """Return the effective gateways, beginning with another one each time."""
         addresses = self.endpoints.current()
-        if not addresses:
-            return []
         with self._lock:
             self._turn += 1
-            first = self._turn % len(addresses)
+            first = self._turn % max(1, len(addresses))
         return [self.at(address) for address in (*addresses[first:], *addresses[:first])]
 
     def at(self, address: str) -> Gateway:
@@ -78,38 +74,30 @@ class Gateways:
         """Return, for each effective gateway, whether it answers, as far as this process knows."""
         with self._lock:
             known = dict(self._open)
-        return {a: a not in known or known[a].is_up for a in self.endpoints.last_known()}
+        return {a: a not in known or known[a].is_up for a in self.endpoints.last_known}
 
-    def greet(self, gateway: Gateway) -> Greeting | Trouble:
-        """Ask a gateway about itself, and make sure that it has this state directory.
+    def greet(self, gateway: Gateway, submission: Submission) -> Greeting | Trouble:
+        """Ask a gateway about itself, and make sure that the job may go there.
 
         Reports the events that no gateway has received yet.
         """
         where = (gateway.address,)
         if not gateway.allows():
-            return Trouble(Kind.AWAY, gateway.complaint, "unreachable", where=where)
+            return Trouble(Kind.AWAY, gateway.complaint, "unreachable", where)
         unsent = self._counts.take()
         try:
             greeting = gateway.hello(unsent)
         except (UnreachableError, RefusedError) as error:
             self._counts.give_back(unsent)
             self._counts.add("refused" if isinstance(error, RefusedError) else "unreachable")
-            return self.trouble(gateway, error)
+            return trouble_of(gateway, error)
         if greeting.state != "serving":
             why = f"{gateway.address} takes no more jobs: it is {greeting.state!r}"
-            return Trouble(Kind.AWAY, why, "refused", where=where)
+            return Trouble(Kind.AWAY, why, "refused", where)
+        if above := _excess(submission, greeting):
+            why = f"above the limits of {gateway.address}: {above}"
+            return Trouble(Kind.NEVER, why, "limits", where)
         return self._of_another_directory(gateway, greeting) or greeting
-
-    def trouble(self, gateway: Gateway, error: UnreachableError | RefusedError) -> Trouble:
-        """Return the trouble that a failed call means for a job that was to go there."""
-        where = (gateway.address,)
-        if isinstance(error, UnreachableError):
-            return Trouble(Kind.AWAY, str(error), "unreachable", where=where)
-        why = f"{gateway.address}: {error}"
-        if error.code in _HOPELESS:
-            return Trouble(Kind.NEVER, why, _HOPELESS[error.code], where=where)
-        kind = Kind.BUSY if error.retry_after_s > 0 else Kind.AWAY
-        return Trouble(kind, why, "refused", error.retry_after_s, where, error.code)
 
     def tell(self, address: str, what: Callable[[Gateway], object]) -> None:
         """Call the gateway that has a job, or all gateways if that is unknown."""
@@ -121,14 +109,14 @@ class Gateways:
             except (UnreachableError, RefusedError) as error:
                 _log.info("%s", error)
 
-    def warn(self, keys: Iterable[str], message: str) -> None:
-        """Log a warning about gateways, unless each of them had one within the last minute."""
-        now, keys = self._clock(), list(keys)
+    def warn(self, trouble: Trouble) -> None:
+        """Log a trouble, unless each of its gateways had a warning within the last minute."""
+        now, keys = self._clock(), trouble.where or (trouble.cause,)
         with self._lock:
             due = [k for k in keys if now - self._warned_s.get(k, -_QUIET_S) >= _QUIET_S]
             self._warned_s.update(dict.fromkeys(due, now))
         if due:
-            _log.warning("%s", message)
+            _log.warning("%s", trouble.why)
 
     def close(self) -> None:
         """Close all connections; calls in progress fail."""
@@ -142,7 +130,6 @@ class Gateways:
         theirs = greeting.storages.get(self._options.storage, {})
         if not theirs.get("mark") or self._same.get(gateway.address) == greeting.boot:
             return None
-        where = (gateway.address,)
         try:
             ours = storage_mark.read(self._storage)
         except (StorageError, CorruptStateError) as error:
@@ -155,13 +142,22 @@ class Gateways:
             f"{self._options.storage!r} is {theirs['root']}, and the state is in "
             f"{self._storage.url}; mount the same directory there, or start it with the right one"
         )
-        return Trouble(Kind.NEVER, why, "storage", where=where)
-
-    def _endpoints_unread(self, why: str) -> None:
-        _log.warning("the list of compaction gateways cannot be read: %s", why)
+        return Trouble(Kind.NEVER, why, "storage", (gateway.address,))
 
 
-def excess(submission: Submission, greeting: Greeting) -> str:
+def trouble_of(gateway: Gateway, error: UnreachableError | RefusedError) -> Trouble:
+    """Return the trouble that a failed call means for a job that was to go there."""
+    where = (gateway.address,)
+    if isinstance(error, UnreachableError):
+        return Trouble(Kind.AWAY, str(error), "unreachable", where)
+    why = f"{gateway.address}: {error}"
+    if error.code in _HOPELESS:
+        return Trouble(Kind.NEVER, why, _HOPELESS[error.code], where)
+    kind = Kind.BUSY if error.retry_after_s > 0 else Kind.AWAY
+    return Trouble(kind, why, "refused", where, error.retry_after_s, error.code)
+
+
+def _excess(submission: Submission, greeting: Greeting) -> str:
     """Return by what a job is above a gateway's limits; empty if it is not."""
     sizes = {
         "inputs": (len(submission.job.inputs), "inputs"),

@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from forebay_compaction_ray.options import RemoteOptions
 from forebay_state_api.contract.compaction_service import CompactionPhase
 
 
@@ -26,14 +27,8 @@ class State(enum.Enum):
     """A gateway has it, and no worker yet."""
     RUNNING = "running"
     """A worker has it."""
-    JUDGED = "judged"
-    """A worker says that it can never be done; another one, or this process, must agree."""
-    WRITTEN = "written"
-    """A gateway reports it done: the outputs are verified."""
-    TROUBLED = "troubled"
-    """Nobody has it: see `Patience.decide`."""
     LOCAL = "local"
-    """The local service of this process has it."""
+    """This process compacts it, also while it waits for its turn."""
     DONE = "done"
     """Its outputs are intact."""
     UNREAD = "unread"
@@ -77,61 +72,42 @@ class Event(enum.Enum):
 
     QUEUED = "a gateway has it in its queue"
     RUNNING = "a worker runs it"
-    WRITTEN = "a gateway reports it done"
-    VERDICT = "a worker says that it can never be done"
-    TROUBLE = "it is at no gateway, or not any more"
-    WITHDRAWN = "another process of its owner aborted or released it"
-    NOWHERE = "no gateway knows it"
-    INTACT = "its outputs are as the result describes them"
-    UNREAD = "its outputs could not be read yet"
-    DAMAGED = "its result is missing, or its outputs are not as described there"
-    CONFIRMED = "a second judge says that it can never be done"
-    AGAIN = "it is offered once more"
-    FALL_BACK = "it runs in this process"
-    GIVE_UP = "the failure strategy is `fail`, and its time is over"
+    INTACT = "it is done, and its outputs are as its result describes them"
+    UNREAD = "it is done, and its outputs could not be read yet"
+    AGAIN = "nobody has it, and it is offered once more"
+    FALL_BACK = "nobody has it, and it runs in this process"
+    FAIL = "it can never be done, or not in its time"
     HAND_BACK = "its owner has to submit it again"
-    DONE_HERE = "the local service has done it"
-    FAILED_HERE = "the local service could not do it"
-    STOPPED_HERE = "the local service stopped it"
+    NOWHERE = "no gateway knows it"
     UNWANTED = "its owner aborts or releases it"
     LEAVE = "this process ends"
 
 
-_AT_GATEWAY: Final = {
+_ENDS: Final = {
+    Event.INTACT: State.DONE,
+    Event.HAND_BACK: State.LOST,
+    Event.UNWANTED: State.ABORTED,
+    Event.LEAVE: State.LEFT,
+}
+_FOUND: Final = {
+    **_ENDS,
     Event.QUEUED: State.QUEUED,
     Event.RUNNING: State.RUNNING,
-    Event.WRITTEN: State.WRITTEN,
-    Event.VERDICT: State.JUDGED,
-    Event.TROUBLE: State.TROUBLED,
-    Event.WITHDRAWN: State.LOST,
+    Event.UNREAD: State.UNREAD,
+}
+_OFFERED: Final = {
+    **_FOUND,
+    Event.AGAIN: State.OFFERED,
+    Event.FALL_BACK: State.LOCAL,
+    Event.FAIL: State.FAILED,
 }
 _TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
-    State.ASKED: {**_AT_GATEWAY, Event.NOWHERE: State.UNKNOWN},
-    State.OFFERED: {**_AT_GATEWAY, Event.HAND_BACK: State.LOST},
-    State.QUEUED: _AT_GATEWAY,
-    State.RUNNING: _AT_GATEWAY,
-    State.JUDGED: {Event.CONFIRMED: State.FAILED, Event.TROUBLE: State.TROUBLED},
-    State.WRITTEN: {
-        Event.INTACT: State.DONE,
-        Event.UNREAD: State.UNREAD,
-        Event.DAMAGED: State.LOST,
-        Event.GIVE_UP: State.FAILED,
-        Event.TROUBLE: State.TROUBLED,
-    },
-    State.TROUBLED: {
-        Event.AGAIN: State.OFFERED,
-        Event.FALL_BACK: State.LOCAL,
-        Event.GIVE_UP: State.FAILED,
-        Event.HAND_BACK: State.LOST,
-        Event.TROUBLE: State.TROUBLED,
-    },
-    State.LOCAL: {
-        Event.DONE_HERE: State.DONE,
-        Event.FAILED_HERE: State.FAILED,
-        Event.STOPPED_HERE: State.ABORTED,
-    },
+    State.ASKED: {**_FOUND, Event.NOWHERE: State.UNKNOWN},
+    State.OFFERED: _OFFERED,
+    State.QUEUED: _OFFERED,
+    State.RUNNING: _OFFERED,
+    State.LOCAL: {**_ENDS, Event.FAIL: State.FAILED},
 }
-_ALWAYS: Final = {Event.UNWANTED: State.ABORTED, Event.LEAVE: State.LEFT}
 
 
 def next_state(state: State, event: Event) -> State:
@@ -142,7 +118,7 @@ def next_state(state: State, event: Event) -> State:
     if state.ended:
         return state
     try:
-        return {**_TRANSITIONS[state], **_ALWAYS}[event]
+        return _TRANSITIONS[state][event]
     except KeyError:
         raise ValueError(f"{event} cannot happen to a job that is {state.value}") from None
 
@@ -160,8 +136,6 @@ class Kind(enum.IntEnum):
     """It is above the limits, or the files are not there: waiting does not help."""
     LATE = 4
     """Its time was over at a gateway."""
-    STAYS = 5
-    """It is to run in this process, whatever the strategy."""
 
 
 @attrs.frozen
@@ -170,12 +144,12 @@ class Trouble:
 
     kind: Kind
     why: str
-    cause: str = ""
+    cause: str
     """The cause as in `EVENTS`, after ``fallbacks:``."""
-    pause_s: float = 0.0
-    """Seconds after which a full gateway may be asked again."""
     where: tuple[str, ...] = ()
     """The gateways that it concerns."""
+    pause_s: float = 0.0
+    """Seconds after which a full gateway may be asked again."""
     code: str = ""
     """The code of a gateway's refusal."""
 
@@ -183,12 +157,11 @@ class Trouble:
 def combined(troubles: Sequence[Trouble]) -> Trouble:
     """Return the troubles of several gateways as one: there is hope while one of them may pass."""
     least = min(troubles, key=lambda trouble: trouble.kind)
-    return Trouble(
-        least.kind,
-        "; ".join(trouble.why for trouble in troubles),
-        least.cause,
-        max(trouble.pause_s for trouble in troubles),
-        tuple(address for trouble in troubles for address in trouble.where),
+    return attrs.evolve(
+        least,
+        why="; ".join(trouble.why for trouble in troubles),
+        where=tuple(address for trouble in troubles for address in trouble.where),
+        pause_s=max(trouble.pause_s for trouble in troubles),
     )
 
 
@@ -196,36 +169,32 @@ def combined(troubles: Sequence[Trouble]) -> Trouble:
 class Patience:
     """How long a job may take, and how much of that it has taken."""
 
-    fall_back: bool
-    retries: int
-    queue_timeout_s: float
-    request_timeout_s: float
-    tries: int = 0
+    options: RemoteOptions
+    tries: int
     """How often it was begun and not done, in whatever process."""
-    waited_s: float = 0.0
+    waited_s: float
     """Seconds since its submission."""
-    idle_s: float = 0.0
+    idle_s: float
     """Seconds since its submission, or since a worker last had it."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no worker may take it any more."""
-        return self.idle_s >= self.queue_timeout_s or self.waited_s >= self.request_timeout_s
+    def left_s(self, *, queued: bool) -> float:
+        """Return for how long it may run on, or wait for a worker if it is ``queued``."""
+        left_s = self.options.request_timeout_s - self.waited_s
+        return min(left_s, self.options.queue_timeout_s - self.idle_s) if queued else left_s
 
     def decide(self, trouble: Trouble) -> Event:
         """Return what becomes of a job of this process that nobody has."""
-        if trouble.kind is Kind.STAYS:
-            return Event.FALL_BACK
-        if self._may_wait(trouble.kind) and self.waited_s < self.request_timeout_s:
+        if self._may_wait(trouble.kind) and self.left_s(queued=False) > 0:
             return Event.AGAIN
-        return Event.FALL_BACK if self.fall_back else Event.GIVE_UP
+        return Event.FALL_BACK if self.options.fall_back else Event.FAIL
 
     def _may_wait(self, kind: Kind) -> bool:
+        fall_back = self.options.fall_back
         if kind is Kind.FAILED:
-            in_time = not self.fall_back and self.waited_s < self.queue_timeout_s
-            return self.tries <= self.retries or in_time
-        waits = kind is Kind.BUSY or (kind is Kind.AWAY and not self.fall_back)
-        return waits and self.idle_s < self.queue_timeout_s
+            in_time = not fall_back and self.waited_s < self.options.queue_timeout_s
+            return self.tries <= self.options.request_retries or in_time
+        waits = kind is Kind.BUSY or (kind is Kind.AWAY and not fall_back)
+        return waits and self.left_s(queued=True) > 0
 
 
 class Reach(enum.Enum):

@@ -16,15 +16,13 @@ from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.gateway import ANSWER_S, Gateway
 from forebay_compaction_ray.client.gateways import Gateways
 from forebay_compaction_ray.client.job import TrackedJob
-from forebay_compaction_ray.client.lifecycle import Event, Kind, State, Trouble
+from forebay_compaction_ray.client.lifecycle import Event, State
 from forebay_compaction_ray.client.walk import Surroundings, Walk
 from forebay_compaction_ray.events import ENDPOINT_UP, IN_FLIGHT, key_of, shown
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
-from forebay_state_api.compaction.local_service import LocalCompactionService
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.compaction_service import (
-    CompactionPhase,
     CompactionService,
     CompactionStatus,
 )
@@ -35,17 +33,12 @@ from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Setting
 
-_THREADS: Final = "forebay-remote-compaction"
-_INFLIGHT: Final = 64
+_THREADS: Final = 64
 """Jobs that are followed concurrently: more than a process ever has, so that none waits here."""
 _REMEMBERED: Final = 256
 _FIRST_ANSWER_S: Final = 0.25
 """Longest wait of a task for the state of a job that another process submitted; once."""
 _END_S: Final = 5.0
-_HERE: Final = {
-    CompactionPhase.DONE: Event.DONE_HERE,
-    CompactionPhase.FAILED: Event.FAILED_HERE,
-}
 
 
 class RemoteCompactionService(CompactionService):
@@ -82,24 +75,18 @@ class RemoteCompactionService(CompactionService):
             storage, options, self.counters, clock=clock, answer_s=answer_s
         )
         """The gateways, as this process sees them."""
-        find = find_compactor or plugins().compactor
-        self._options: Final = options
-        self._clock: Final = clock
-        self._local: Final = LocalCompactionService(storage, find)
         self._here: Final = Surroundings(
             storage=storage,
             options=options,
             gateways=self.gateways,
-            local=self._local,
-            find_compactor=find,
+            find_compactor=find_compactor or plugins().compactor,
             counts=self.counters,
             client=f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}",
             clock=clock,
         )
         self._jobs: OrderedDict[str, TrackedJob] = OrderedDict()
         self._lock: Final = threading.Lock()
-        self._walks: Final = DaemonPool(_THREADS, _INFLIGHT)
-        self._calls: Final = DaemonPool(_THREADS)
+        self._threads: Final = DaemonPool("forebay-remote-compaction", _THREADS)
 
     @classmethod
     def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> RemoteCompactionService:
@@ -107,50 +94,36 @@ class RemoteCompactionService(CompactionService):
         return cls(storage, RemoteOptions.of(options))
 
     def submit(self, job: CompactionJob) -> None:
-        stays = self._reason_to_stay(job)
-        state = State.OFFERED if stays is None else State.TROUBLED
-        tracked = TrackedJob(job.id, job, state, self._clock(), stays)
-        with self._lock:
-            if job.id in self._jobs:
-                return
-            self._remember(tracked)
-        if stays is not None:
-            Walk(tracked, self._here).run()  # the local service runs it on its own thread
+        tracked, is_new = self._tracked(job.id, job)
+        if not is_new:
             return
-        self.counters.add("submitted")
-        if not self._walks.do_if_possible(Walk(tracked, self._here).run):
+        if sum(file.size for file in job.inputs) < self._here.options.min_bytes:
+            self.counters.add("small")
+            tracked.advance(Event.FALL_BACK)
+        else:
+            self.counters.add("submitted")
+        if not self._threads.do_if_possible(Walk(tracked, self._here).run):
             self.counters.add("lost")
             tracked.advance(Event.HAND_BACK, None, "no thread was left for it")
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         tracked, is_new = self._tracked(job_id)
-        if is_new and any(self.gateways.up().values()):
-            tracked.wait(lambda state: state is not State.ASKED, _FIRST_ANSWER_S)
-        began_s = self._clock()
-        state = tracked.wait(lambda state: state.ended or state is State.LOCAL, timeout_s)
-        if state is State.LOCAL:
-            self._hear_local(tracked, max(0.0, timeout_s - (self._clock() - began_s)))
-        elif state is State.UNKNOWN:
+        if is_new:
+            if not self._threads.do_if_possible(Walk(tracked, self._here).run):
+                tracked.advance(Event.NOWHERE)
+            elif any(self.gateways.up().values()):
+                tracked.wait(lambda state: state is not State.ASKED, _FIRST_ANSWER_S)
+        if tracked.wait(lambda state: state.ended, timeout_s) is State.UNKNOWN:
             self._forget(job_id)  # the next poll asks the gateways again
         return tracked.status
 
     def abort(self, job_id: str) -> None:
         with self._lock:
             tracked = self._jobs.get(job_id)
-        if tracked is not None and tracked.state is State.LOCAL:
-            self._local.abort(job_id)
-            return
-        if tracked is not None and tracked.job is not None:
-            tracked.advance(Event.UNWANTED)
-        self._tell(tracked, lambda gateway: gateway.abort(job_id))
+        self._end(tracked, lambda gateway: gateway.abort(job_id))
 
     def release(self, job_id: str) -> None:
-        tracked = self._forget(job_id)
-        self._local.release(job_id)
-        if tracked is None or tracked.address:
-            self._tell(tracked, lambda gateway: gateway.release(job_id))
-        if tracked is not None:
-            tracked.advance(Event.UNWANTED)
+        self._end(self._forget(job_id), lambda gateway: gateway.release(job_id))
 
     def discard(self, job_id: str) -> None:
         self.counters.add("stale")
@@ -159,7 +132,7 @@ class RemoteCompactionService(CompactionService):
     def verify(self, job: CompactionJob, result: CompactionResult) -> None:
         with self._lock:
             tracked = self._jobs.get(job.id)
-        if tracked is not None and tracked.state in (State.LOCAL, State.DONE):
+        if tracked is not None and tracked.state is State.DONE:
             return
         try:
             self._here.read(job, result.outputs)
@@ -174,8 +147,8 @@ class RemoteCompactionService(CompactionService):
         been used yet.
         """
         with self._lock:
-            jobs = list(self._jobs.values())
-        in_flight = sum(not (job.state is State.LOCAL or job.state.ended) for job in jobs)
+            states = [tracked.state for tracked in self._jobs.values()]
+        in_flight = sum(not (state is State.LOCAL or state.ended) for state in states)
         counts = {key_of(event): number for event, number in self.counters.all().items()}
         up = {
             shown(ENDPOINT_UP.key, (("endpoint", address),)): float(answers)
@@ -187,51 +160,30 @@ class RemoteCompactionService(CompactionService):
         """Release connections and threads. Jobs at gateways continue."""
         with self._lock:
             jobs = list(self._jobs.values())
-        self._calls.close(_END_S)
         for tracked in jobs:
-            if tracked.state is not State.LOCAL:
-                tracked.advance(Event.LEAVE)
+            tracked.advance(Event.LEAVE)
         self.gateways.close()
-        self._walks.close(_END_S)
-        self._local.close()
+        self._threads.close(_END_S)
 
-    def _reason_to_stay(self, job: CompactionJob) -> Trouble | None:
-        """Return why a job is not offered to any gateway, if it is not."""
-        if sum(file.size for file in job.inputs) < self._options.min_bytes:
-            return Trouble(Kind.STAYS, "it is small", "small")
-        if self._options.fall_back and job.attempt > self._options.request_retries + 1:
-            return Trouble(Kind.FAILED, f"{job.attempt - 1} attempts have failed", "attempts")
-        return None
-
-    def _tracked(self, job_id: str) -> tuple[TrackedJob, bool]:
-        """Return a job, and whether it was not known: then the gateways are asked about it."""
+    def _tracked(self, job_id: str, job: CompactionJob | None = None) -> tuple[TrackedJob, bool]:
+        """Return what is known about a job, and whether nothing was until now."""
         with self._lock:
-            tracked = self._jobs.get(job_id)
-            if tracked is not None:
-                return tracked, False
-            tracked = TrackedJob(job_id, None, State.ASKED, self._clock())
-            self._remember(tracked)
-        if not self._walks.do_if_possible(Walk(tracked, self._here).run):
-            tracked.advance(Event.NOWHERE)
-        return tracked, True
-
-    def _hear_local(self, tracked: TrackedJob, timeout_s: float) -> None:
-        status = self._local.poll(tracked.id, timeout_s)
-        if status.phase.ended:
-            event = _HERE.get(status.phase, Event.STOPPED_HERE)
-            tracked.advance(event, status.fault, status.message)
-            self._local.release(tracked.id)
-
-    def _tell(self, tracked: TrackedJob | None, what: Callable[[Gateway], object]) -> None:
-        address = "" if tracked is None else tracked.address
-        self._calls.do_if_possible(functools.partial(self.gateways.tell, address, what))
-
-    def _remember(self, tracked: TrackedJob) -> None:
-        self._jobs[tracked.id] = tracked
-        ended = [job_id for job_id, t in self._jobs.items() if t.state.ended]
-        for job_id in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
-            del self._jobs[job_id]
+            if job_id in self._jobs:
+                return self._jobs[job_id], False
+            tracked = self._jobs[job_id] = TrackedJob(job_id, job, self._here.clock())
+            ended = [job_id for job_id, known in self._jobs.items() if known.state.ended]
+            for old in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
+                del self._jobs[old]
+            return tracked, True
 
     def _forget(self, job_id: str) -> TrackedJob | None:
         with self._lock:
             return self._jobs.pop(job_id, None)
+
+    def _end(self, tracked: TrackedJob | None, tell: Callable[[Gateway], object]) -> None:
+        """End a job here and, on another thread, at its gateway; at all if that is unknown."""
+        if tracked is not None:
+            tracked.advance(Event.UNWANTED)
+        if tracked is None or tracked.address:
+            address = "" if tracked is None else tracked.address
+            self._threads.do_if_possible(functools.partial(self.gateways.tell, address, tell))

@@ -50,7 +50,6 @@ class _LocalJob:
     """A job of this process, and its status."""
 
     job: CompactionJob
-    compactor: Compactor
     status: CompactionStatus
     cancelled: threading.Event = attrs.field(factory=threading.Event)
 
@@ -86,19 +85,20 @@ class LocalCompactionService(CompactionService):
         return cls(storage)
 
     def submit(self, job: CompactionJob) -> None:
-        compactor = self._find_compactor(job.format)
+        self._find_compactor(job.format)  # raises if there is none
         with self._changed:
             if self._closed:
                 raise ValueError("the compaction service is closed")
             if job.id in self._runs:
                 return
-            run = _LocalJob(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
+            run = _LocalJob(job, CompactionStatus(job.id, CompactionPhase.QUEUED))
             self._forget_oldest()
             self._runs[job.id] = run
             try:
                 self._pool.do(functools.partial(self._run, run))
             except NoThreadError as fault:  # the next commit submits it again
-                self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault))
+                failed = (CompactionPhase.FAILED, fault_of(fault), str(fault))
+                self._set(run, CompactionStatus(job.id, *failed))
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         deadline = time.monotonic() + timeout_s
@@ -139,34 +139,37 @@ class LocalCompactionService(CompactionService):
     def _cancel(self, run: _LocalJob) -> None:
         run.cancelled.set()
         if run.status.phase is CompactionPhase.QUEUED:
-            self._set(run, CompactionPhase.ABORTED)
+            self._set(run, CompactionStatus(run.job.id, CompactionPhase.ABORTED))
 
     def _run(self, run: _LocalJob) -> None:
         with self._changed:
             if run.status.phase is not CompactionPhase.QUEUED:
                 return
-            self._set(run, CompactionPhase.RUNNING)
-        try:
-            result = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
-        except Exception as fault:  # noqa: BLE001 - any error of a compactor is the job's outcome
-            if isinstance(fault, RuntimeError) and _process_ends():
-                self._set(run, CompactionPhase.ABORTED)
-                return
-            _log.exception("compaction %s of %s failed", run.job.id, run.job.operator)
-            self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault))
-        else:
-            self._set(run, CompactionPhase.DONE if result else CompactionPhase.ABORTED)
+            self._set(run, CompactionStatus(run.job.id, CompactionPhase.RUNNING))
+        self._set(run, run_here(run.job, self._find_compactor, self._storage, run.cancelled.is_set))
 
-    def _set(
-        self,
-        run: _LocalJob,
-        phase: CompactionPhase,
-        fault: CompactionFault | None = None,
-        message: str = "",
-    ) -> None:
+    def _set(self, run: _LocalJob, status: CompactionStatus) -> None:
         with self._changed:
-            run.status = CompactionStatus(run.job.id, phase, fault, message)
+            run.status = status
             self._changed.notify_all()
+
+
+def run_here(
+    job: CompactionJob,
+    find_compactor: FindCompactor,
+    storage: ObjectStorage,
+    cancelled: Callable[[], bool],
+) -> CompactionStatus:
+    """Run a job in the calling thread; return how it ended. Every error is the job's outcome."""
+    try:
+        result = perform(job, find_compactor(job.format), storage, cancelled)
+    except Exception as fault:  # noqa: BLE001 - see above
+        if isinstance(fault, RuntimeError) and _process_ends():
+            return CompactionStatus(job.id, CompactionPhase.ABORTED)
+        _log.exception("compaction %s of %s failed", job.id, job.operator)
+        message = str(fault) or repr(fault)
+        return CompactionStatus(job.id, CompactionPhase.FAILED, fault_of(fault), message)
+    return CompactionStatus(job.id, CompactionPhase.DONE if result else CompactionPhase.ABORTED)
 
 
 def fault_of(fault: Exception) -> CompactionFault:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from forebay_state_api.compaction.local_service import FindCompactor, fault_of
-from forebay_state_api.compaction.performing import perform
+from forebay_state_api.compaction.local_service import FindCompactor, run_here
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.compaction_service import (
     CompactionPhase,
@@ -60,15 +59,7 @@ class ImmediateCompaction(CompactionService):
     def run(self, job: CompactionJob) -> None:
         """Run a job now, whatever its phase was."""
         find = self._find_compactor or plugins().compactor
-        try:
-            done = perform(job, find(job.format), self._storage, lambda: False)
-        except Exception as fault:  # noqa: BLE001 - any error of a compactor is the job's outcome
-            failed = CompactionStatus(
-                job.id, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault)
-            )
-            self._statuses[job.id] = failed
-        else:
-            self._set(job, CompactionPhase.DONE if done else CompactionPhase.ABORTED)
+        self._statuses[job.id] = run_here(job, find, self._storage, lambda: False)
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         """Return the status of a job at once: nothing happens while a caller waits."""
