@@ -24,9 +24,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 from forebay_spark_runtime import broadcast, keyed
 from forebay_spark_runtime.metrics import operators_of
 from forebay_state_api import (
+    Calls,
+    Clients,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     MapStateDescriptor,
+    Retry,
     ValueStateDescriptor,
 )
 
@@ -43,6 +46,37 @@ class Count(KeyedProcessFunction):
             await asyncio.sleep(0.001)
         await self.n.async_update(n)
         yield row.user, n
+
+
+class Service:
+    """A client that answers each name but one, at the second try."""
+
+    def __init__(self):
+        self.tried = set()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        self.tried.clear()
+
+    async def greet(self, name, key):
+        await asyncio.sleep(0)
+        if name == "eve":
+            await asyncio.Event().wait()
+        if key not in self.tried:
+            self.tried.add(key)
+            raise ConnectionError("first try")
+        return f"hello {name}"
+
+
+class GreetUsers(KeyedProcessFunction):
+    clients = Clients(service=Service)
+    calls = Calls(timeout=100, retry=Retry(2, delay=0))
+
+    async def process_element(self, row, ctx):
+        greet = ctx.clients.service.greet
+        yield row.user, await ctx.call(greet, row.user, ctx.idempotency_key)
 
 
 class Numbered(KeyedBroadcastProcessFunction):
@@ -70,6 +104,7 @@ class Scenarios:
         "bounded",
         "snapshots",
         "broadcast",
+        "calls",
         "default_parallelism",
         "bad_input",
         "schema_object",
@@ -191,6 +226,14 @@ class Scenarios:
         numbers = self.spark.createDataFrame([("ann", 1), ("bob", 2)], SCHEMA)
         both = keyed(df, "user", uid="numbered", parallelism=2).connect(broadcast(numbers))
         return sorted(tuple(row) for row in both.process(Numbered(), SCHEMA).collect())
+
+    def calls(self):
+        """Clients, retries and a time limit for records."""
+        df = self.spark.createDataFrame([("ann",), ("bob",), ("eve",)], "user string")
+        asking = keyed(df, "user", uid="asking", parallelism=2, record_timeout=1, on_error="column")
+        rows = asking.process(GreetUsers(), "user string, greeting string").collect()
+        failed = [row.error.type for row in rows if row.error is not None]
+        return [sorted(row.greeting for row in rows if row.error is None), failed]
 
     def default_parallelism(self):
         """Without ``parallelism=``, Spark's default parallelism is used."""

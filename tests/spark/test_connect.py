@@ -71,6 +71,10 @@ def test_a_broadcast_input(found):
     assert found["broadcast"] == [["ann", 1], ["bob", 2]]
 
 
+def test_calls_of_a_service(found):
+    assert found["calls"] == [["hello ann", "hello bob"], ["RecordTimeoutError"]]
+
+
 def test_default_parallelism_is_the_server_s(found):
     assert found["default_parallelism"] == 2
 

@@ -29,6 +29,9 @@ SEEN: dict[str, Any] = {}
 """Notes and events that the functions of a test share; a harness's copies do, too."""
 
 
+both_backends = pytest.mark.parametrize("backend", ["heap", "lsm"])
+
+
 @pytest.fixture(autouse=True)
 def _nothing_seen() -> None:
     SEEN.clear()
@@ -197,8 +200,9 @@ async def _yields_to_the_loop(f: Any, row: Any) -> None:
     await asyncio.sleep(0)
 
 
-def test_ten_thousand_records_of_one_key_keep_their_order() -> None:
-    with counting(_yields_to_the_loop) as h:
+@both_backends
+def test_ten_thousand_records_of_one_key_keep_their_order(backend: str) -> None:
+    with counting(_yields_to_the_loop, backend=backend) as h:
         got = h.process(rows(1, each=10_000))
         assert [count for _, count, _ in got] == [*range(1, 10_001)]
 
@@ -263,7 +267,7 @@ async def _interleaves(f: Any, row: Any) -> Any:
     await asyncio.gather(task("one"), task("two"))
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@both_backends
 def test_tasks_of_two_records_write_in_turn_each_under_its_key(backend: str) -> None:
     with counting(_interleaves, backend=backend) as h:
         h.process(rows(2))
@@ -289,10 +293,13 @@ async def _asks_the_server(f: Any, row: Any) -> bytes:
         await writer.wait_closed()
 
 
+@both_backends
 @pytest.mark.parametrize("batches", [40, pytest.param(1_000, marks=pytest.mark.slow)])
-def test_no_task_socket_or_thread_is_left_after_many_batches(echo: int, batches: int) -> None:
+def test_no_task_socket_or_thread_is_left_after_many_batches(
+    echo: int, batches: int, backend: str
+) -> None:
     SEEN["port"] = echo
-    with counting(_asks_the_server) as h:
+    with counting(_asks_the_server, backend=backend) as h:
         for number in range(batches):
             if number == 20:
                 before = _alive()
