@@ -100,14 +100,14 @@ class DeclaredState:
         has_content: Iterable[bool]
         if self.spec.shape is Shape.POINT:
             if not space.complete:
-                self.read_ahead(groups, host.settings.batch_size, host.scheduler.executor())
+                self.read_ahead(groups, host.settings.batch_size, host.scheduler.reads.executor())
             has_content = [self._any_content([space.cells.get(key, ABSENT)]) for key in groups]
         elif space.complete:
             has_content = [self._any_content(space.cells.get(key, ())) for key in groups]
         else:
             size = host.settings.page_size
             scans = [self.table.scan(None, group, key) for key, group in groups.items()]
-            has_content = host.scheduler.executor().map(
+            has_content = host.scheduler.reads.executor().map(
                 lambda scan: any(map(self._any_content, scan.pages(size))), scans
             )
         return [one for one, yes in zip(groups.items(), has_content, strict=True) if yes]

@@ -659,7 +659,7 @@ class Engine:
         with self.measures.clock.during(Phase.READ_AHEAD):
             for state in states:
                 self.counters.read_ahead_cells += state.read_ahead(
-                    wanted, self.settings.batch_size, self.scheduler.executor()
+                    wanted, self.settings.batch_size, self.scheduler.reads.executor()
                 )
 
     def _spill(self) -> None:

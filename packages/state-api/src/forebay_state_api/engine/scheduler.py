@@ -16,11 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from functools import partial
-from typing import Any, ClassVar, Final, Protocol
-
-import attrs
+from typing import Any, ClassVar, Final
 
 from forebay_state_api.engine.awaits import (
     Awaits,
@@ -33,12 +29,19 @@ from forebay_state_api.engine.awaits import (
 from forebay_state_api.engine.loop_watch import loop_watch
 from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.metrics import EngineMetrics
+from forebay_state_api.engine.read_requests import (
+    Inbox,
+    ReadExecutor,
+    ReadMany,
+    ReadRequests,
+    Request,
+)
 from forebay_state_api.engine.record import Entry, Record
 from forebay_state_api.engine.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_state_api.engine.record_steps import RecordSteps
 from forebay_state_api.engine.task_thread import others_live
 from forebay_state_api.engine.waiting_lines import awaited_by, where_it_waits
-from forebay_state_api.errors import ForebayError, FunctionError, PluginError, StateAccessError
+from forebay_state_api.errors import FunctionError, StateAccessError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import (
@@ -53,35 +56,11 @@ from forebay_state_api.job.futures import (
     enter_scheduler,
 )
 from forebay_state_api.metrics.phases import Phase
-from forebay_state_api.threads import ReadThreads
 
 _log = logging.getLogger(__name__)
 
-READ_THREADS: Final = 4
-"""Threads that execute batches of reads, for backends whose tables are not resident."""
-
 POLL_EVERY: Final = 32
 """Number of admissions after which answers are polled while records wait."""
-
-ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
-
-
-class Inbox(Protocol):
-    """The queue of actions for the task thread: a `queue.SimpleQueue`, or `ReadExecutor`."""
-
-    def put(self, item: Callable[[], object], /) -> None:
-        """Add an action. Callable from any thread."""
-
-    def get_nowait(self) -> Callable[[], object]:
-        """Return the next action, or raise `queue.Empty`."""
-
-    def get(self, *, timeout: float | None = None) -> Callable[[], object]:
-        """Return the next action; wait, and raise `queue.Empty` after ``timeout`` seconds."""
-
-
-class ReadExecutor(Executor, Inbox):
-    """Executes reads, and decides in which order they are answered."""
-
 
 FRESH: Final = Done()
 """Used as the last request if every request so far was awaited."""
@@ -104,14 +83,6 @@ _DROPPED: Final = _dropped_references()
 """The count of `_references` if the caller's variable is the future's only reference."""
 
 
-@attrs.frozen(slots=True)
-class _Request:
-    promise: Promise[Any]
-    argument: Any
-    arrive: Callable[[Any], Any]
-    """Runs on the task thread with the answer; returns the value of the promise."""
-
-
 class Scheduler:
     """The in-flight records and requests of one subtask.
 
@@ -122,15 +93,10 @@ class Scheduler:
     # Slots, because every record reads and writes some of them.
     __slots__ = (
         "_admitted",
-        "_batch_size",
         "_calls_limit",
         "_drain_timeout_s",
-        "_executor",
         "_inbox",
         "_limit",
-        "_outstanding",
-        "_queued",
-        "_queued_count",
         "_restarting",
         "_times",
         "awaits",
@@ -150,6 +116,7 @@ class Scheduler:
         "mark",
         "measures",
         "put_off",
+        "reads",
         "ready",
         "row",
         "rows_out",
@@ -213,13 +180,11 @@ class Scheduler:
         self._calls_limit = calls_in_flight
         self.deadlines = None if record_timeout_s is None else RecordDeadlines(record_timeout_s)
         self._times = [] if self.deadlines is None else [self.deadlines]
-        self._batch_size = batch_size
         self._drain_timeout_s = drain_timeout_s
-        self._queued: dict[tuple[int, Any], tuple[ReadMany, Any, list[_Request]]] = {}
-        self._queued_count = self._outstanding = 0
+        self.reads = ReadRequests(batch_size, self.counters, post=self.post, answer=self._answer)
+        """The reads that have no answer yet."""
         self.waking_inbox = WakingInbox()
         self._inbox: Inbox = self.waking_inbox
-        self._executor: Executor | None = None
         self.task_thread = threading.get_ident()
         self._admitted, self._restarting = 0, False
         self.awaits: Awaits | None = None
@@ -640,14 +605,7 @@ class Scheduler:
         arrive: Callable[[Any], Any],
     ) -> None:
         """Answer ``promise`` with ``arrive(answer)``, unless it has been answered by then."""
-        request = _Request(promise, argument, arrive)
-        batch = self._queued.get((id(owner), namespace))
-        if batch is None:
-            batch = self._queued[id(owner), namespace] = (read_many, namespace, [])
-        batch[2].append(request)
-        self._queued_count += 1
-        if self._queued_count >= self._batch_size:
-            self.send()
+        self.reads.add(owner, read_many, namespace, Request(promise, argument, arrive))
 
     def request(self, kind: type[Promise[Any]] = ReadPromise) -> Promise[Any]:
         """Add the next request of the current record, which `give` answers."""
@@ -665,49 +623,12 @@ class Scheduler:
         if record is not self.current and turns and turns[0][5] is promise:
             self.ready.append(record)
 
-    def send(self) -> None:
-        """Send the queued requests to the backend's threads."""
-        batches, self._queued, self._queued_count = list(self._queued.values()), {}, 0
-        for read_many, namespace, requests in batches:
-            self._outstanding += 1
-            self.counters.request_batches += 1
-            self.counters.requests += len(requests)
-            self.executor().submit(self._execute, read_many, namespace, requests)
-
     def read_through(self, reads: ReadExecutor) -> None:
         """Let ``reads`` execute all reads from now on, instead of threads; for tests."""
-        self._executor = self._inbox = reads
+        self._inbox = reads
+        self.reads.execute_in(reads, instead=True)
 
-    def execute_reads_in(self, executor: Executor) -> None:
-        """Let ``executor`` execute reads from now on, unless `read_through` was called."""
-        if self._executor is None:
-            self._executor = executor
-
-    def executor(self) -> Executor:
-        """The threads for reads, started on demand."""
-        if self._executor is None:
-            self._executor = ReadThreads(READ_THREADS, "forebay-read")
-        return self._executor
-
-    def _execute(self, read_many: ReadMany, namespace: Any, requests: list[_Request]) -> None:
-        try:
-            answers = read_many(namespace, [request.argument for request in requests])
-            _check_count(len(requests), len(answers))
-        except BaseException as error:  # noqa: BLE001 - raised again on the task thread
-            self._inbox.put(partial(self._fail, error))
-        else:
-            self._inbox.put(partial(self._answer, requests, answers))
-
-    def _fail(self, error: BaseException) -> None:
-        self._outstanding -= 1
-        if isinstance(error, Exception) and not isinstance(error, ForebayError):
-            raise PluginError(
-                f"the state backend failed in a read: {type(error).__name__}: {error}"
-            ) from error
-        raise error
-
-    def _answer(self, requests: list[_Request], answers: Sequence[Any]) -> None:
-        self._outstanding -= 1
+    def _answer(self, requests: list[Request], answers: Sequence[Any]) -> None:
         context = self.context
         before = self.current, context._key, context._group
         for request, answer in zip(requests, answers, strict=True):
@@ -718,7 +639,7 @@ class Scheduler:
                 self._take_answer(record, request, answer)
         self.current, context._key, context._group = before
 
-    def _take_answer(self, record: Record, request: _Request, answer: Any) -> None:  # noqa: ARG002 - see `IsolatingScheduler`
+    def _take_answer(self, record: Record, request: Request, answer: Any) -> None:  # noqa: ARG002 - see `IsolatingScheduler`
         value = request.arrive(answer)
         self.current = None
         self.give(request.promise, value)
@@ -746,7 +667,7 @@ class Scheduler:
     @property
     def waiting_requests(self) -> int:
         """The number of requests without an answer; a batch in progress counts as one."""
-        return self._queued_count + self._outstanding
+        return self.reads.queued + self.reads.outstanding
 
     def _turn(self) -> bool:
         """Run everything that can run now; return whether there was anything."""
@@ -779,9 +700,9 @@ class Scheduler:
         while not done():
             if self._turn():
                 continue
-            if self._queued_count:
-                self.send()
-            elif self._outstanding:
+            if self.reads.queued:
+                self.reads.send()
+            elif self.reads.outstanding:
                 self._await_answer()
             else:
                 self._await_foreign()
@@ -789,7 +710,7 @@ class Scheduler:
     def advance(self) -> None:
         """Run the steps that can run now and send requests, without waiting."""
         self._turn()
-        self.send()
+        self.reads.send()
 
     def settle(self) -> None:
         """Run until no request is pending and nothing can run; records may wait for threads."""
@@ -928,9 +849,7 @@ class Scheduler:
             loop_watch().discard(self.awaits)
         for deadlines in self._times:
             deadlines.close()
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        self.reads.close()
         for record in self.busy.values():
             for coroutine in (record.driver, *(record.driven or ())):
                 if coroutine is not None:
@@ -957,8 +876,3 @@ def close_quietly(driver: Any) -> None:
         driver.close()
     except Exception:  # noqa: BLE001 - this may run any user code
         _log.debug("an abandoned record failed when it was closed", exc_info=True)
-
-
-def _check_count(asked: int, answered: int) -> None:
-    if asked != answered:
-        raise ValueError(f"it was asked for {asked} cells and answered {answered}")

@@ -214,7 +214,7 @@ class KeyedJob:
         for number, mine in enumerate(self._routed(records)):
             with self.subtask(function, number) as running:
                 if self._virtual is not None:
-                    running.engine.scheduler.execute_reads_in(ReadsAtOnce())
+                    running.engine.scheduler.reads.execute_in(ReadsAtOnce(), instead=False)
                 running.measures.group_rows = self._rows_of_groups(running, mine)
                 begun(running)
                 if broadcast:

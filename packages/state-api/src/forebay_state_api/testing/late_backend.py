@@ -38,7 +38,8 @@ from forebay_state_api.contract.changes import (
 )
 from forebay_state_api.contract.files import CommittedState
 from forebay_state_api.contract.key_range import KeyRange
-from forebay_state_api.engine.scheduler import ReadExecutor, Scheduler
+from forebay_state_api.engine.read_requests import ReadExecutor
+from forebay_state_api.engine.scheduler import Scheduler
 from forebay_state_api.job.futures import current_scheduler
 from forebay_state_api.keys import KeyGroupRange
 

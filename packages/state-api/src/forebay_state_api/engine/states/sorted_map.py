@@ -197,7 +197,7 @@ class KeyedSortedMapState(KeyedMapState, SortedMapState[Any, Any]):
         ]
         if not removed:
             return
-        found = self._scheduler.executor().map(self._addresses, [scan for _, scan in removed])
+        found = self._scheduler.reads.executor().map(self._addresses, [scan for _, scan in removed])
         for (change, _), addresses in zip(removed, found, strict=True):
             for address in addresses:
                 change.entries.setdefault(address, ABSENT)

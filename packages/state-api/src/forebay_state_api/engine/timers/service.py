@@ -192,7 +192,7 @@ class DomainTimers:
         leaves = self.directory.due(NEVER)
         stored = {(group, self.number, leaf) for leaf, groups in leaves.items() for group in groups}
         stored.update(cell for cell in self._cells.touched if cell[1] == self.number)
-        found = self._cells.load(sorted(stored), self._host.scheduler.executor)
+        found = self._cells.load(sorted(stored), self._host.scheduler.reads.executor)
         found += [timer for timer in self._loaded if timer[3] in self._live]
         return [*found, *self._deferred.values()]
 
@@ -228,7 +228,7 @@ class DomainTimers:
     def _load(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
         """Return a leaf's due timers, and whether they were all of its timers and were removed."""
         cells = [(group, self.number, leaf) for group in groups]
-        timers = self._cells.load(cells, self._host.scheduler.executor)
+        timers = self._cells.load(cells, self._host.scheduler.reads.executor)
         due = bisect.bisect_right(timers, self._until_us, key=itemgetter(0))
         later = timers[due:]
         if later:
