@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.engine.record_methods import (
@@ -95,13 +96,13 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
 
 
 def _run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
-    run_drivers(lambda: _drive_coroutines(host, fn, entries, side), host)
+    run_drivers(partial(_drive_coroutines, host, fn, entries, side), host)
 
 
 def _run_async_generators(
     host: RecordHost, fn: RecordFunction, entries: Entries, side: int
 ) -> None:
-    run_drivers(lambda: _drive_generators(host, fn, entries, side), host)
+    run_drivers(partial(_drive_generators, host, fn, entries, side), host)
 
 
 def _run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:

@@ -276,12 +276,12 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
 
 def run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Run coroutines that return rows."""
-    run_drivers(lambda: _drive_coroutines(host, fn, entries, side), host)
+    run_drivers(functools.partial(_drive_coroutines, host, fn, entries, side), host)
 
 
 def run_async_generators(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Run asynchronous generators of rows."""
-    run_drivers(lambda: _drive_generators(host, fn, entries, side), host)
+    run_drivers(functools.partial(_drive_generators, host, fn, entries, side), host)
 
 
 def run_drivers(drive_records: Callable[[], Coroutine[Any, None, None]], host: RecordHost) -> None:

@@ -103,7 +103,8 @@ class RecordSteps:
         self._namespace = self._awaits.scheduler.context._namespace
         self.awaited = awaited
         if blocks:
-            self._awaits.add(future, self)
+            self._awaits.scheduler.wait_for_foreign(self._record, future)
+            future.add_done_callback(self)
         else:
             self._waits += 1
             future._attach(partial(self._step, self._waits))
@@ -113,9 +114,9 @@ class RecordSteps:
     def __call__(self, _: object) -> None:
         """Continue, as the callback of a foreign future: nothing but that ends its wait."""
         awaits = self._awaits
-        awaits.end_wait(self._record)
-        awaits.scheduler.arrive(self._record, self._namespace, self._go_on, None)
-        awaits.woke()
+        awaits.scheduler.foreign_ended(self._record, self._namespace, self._go_on)
+        if not awaits.has_stopped:
+            awaits.woke()
 
     def _step(self, wait: int, _: object) -> None:
         if wait == self._waits:
@@ -125,12 +126,13 @@ class RecordSteps:
         self._go_on(error)
 
     def _go_on(self, error: Any) -> None:
-        task, awaits = self._task, self._awaits
+        task = self._task
         self.cancellation_taken = self._closing
         self.awaited = None
         if task is None:
             self._advance(error)
             return
+        awaits = self._awaits
         before = awaits.step_as(task)
         try:
             self._advance(task.take_cancellation() if error is None else error)
@@ -157,6 +159,7 @@ class RecordSteps:
 
     def _end(self) -> None:
         self.ended = True
+        self._task = None  # whoever keeps the task keeps the steps
         self._record.open -= 1
         if self._record.driven:
             self._record.driven.discard(self)

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 from forebay_state_api.engine.awaits import (
@@ -24,6 +25,7 @@ from forebay_state_api.engine.awaits import (
     Scope,
     WakingInbox,
     foreign_wait,
+    of_another_loop,
     raise_unread,
 )
 from forebay_state_api.engine.loop_watch import loop_watch
@@ -50,6 +52,7 @@ from forebay_state_api.job.futures import (
     AnsweredRead,
     Done,
     Ordered,
+    OrderedDone,
     Promise,
     ReadPromise,
     StateFuture,
@@ -81,6 +84,15 @@ def _dropped_references() -> int:
 
 _DROPPED: Final = _dropped_references()
 """The count of `_references` if the caller's variable is the future's only reference."""
+
+
+def _references_of_attribute() -> int:
+    scope = SimpleNamespace(done=object())
+    return sys.getrefcount(scope.done)
+
+
+_UNSHARED: Final = _references_of_attribute()
+"""The count of references to an object that is an attribute, and nothing else."""
 
 
 class Scheduler:
@@ -240,7 +252,12 @@ class Scheduler:
 
     def suspend(self, driver: Any) -> None:
         """Note that the current record's method waits inside ``driver``."""
-        record = self._set_aside()
+        record = self.current or self.current_record()
+        # What `_set_aside` does, without the call.
+        self.current = None
+        self.tail = FRESH
+        if self.context._namespace is not None:
+            self.bind_namespace(None)
         record.driver = driver
         if record.stack or record.turns:
             self._go_on(record)
@@ -289,6 +306,8 @@ class Scheduler:
             self.deadlines.remove(record)
         if record.rows:
             self.rows_out[self.mark : self.mark] = record.rows
+        # It refers to the record: a cycle would be left to the garbage collector.
+        record.driver = None
         del self.busy[record.key]
         if record.waiting:
             self._start_next(record)
@@ -342,7 +361,7 @@ class Scheduler:
         if self._calls_limit is not None and self._at_limit():
             self._run_others(self._await_calls)
         elif self._admitted % POLL_EVERY == 0:
-            self._run_others(self._turn)
+            self._run_others(self._poll)
         return holder is not None
 
     def _make_room(self) -> None:
@@ -403,6 +422,45 @@ class Scheduler:
         self.counters.calls_awaited += 1
         return foreign_wait(self.awaits, awaited)
 
+    def wait_for_foreign(self, record: Record, future: asyncio.Future[Any]) -> None:
+        """Let ``record``, whose code runs, wait for a future of the loop."""
+        awaits = self.awaits
+        assert awaits is not None
+        if future.get_loop() is not awaits.loop:
+            raise of_another_loop(future)
+        if self.tail is not _ORDERED:
+            self.keep_order()
+        # What `hold` and `Awaits.begin_wait` do, without the calls.
+        record.open += 1
+        awaits.in_flight += 1
+        record.foreign += 1
+        if record.foreign == 1:
+            self.calling += 1
+        self.counters.calls_awaited += 1
+        future._asyncio_future_blocking = False
+
+    def foreign_ended(
+        self, record: Record, namespace: Any, callback: Callable[[Any], object]
+    ) -> None:
+        """Run the step of a record that waited for such a future."""
+        awaits = self.awaits
+        assert awaits is not None
+        # What `Awaits.end_wait` does, and `arrive` for a record of which nothing else waits.
+        awaits.in_flight -= 1
+        record.foreign -= 1
+        if not record.foreign:
+            self.calling -= 1
+        if record.failed:
+            return
+        if record.stack or record.turns or record is self.current:
+            self.arrive(record, namespace, callback, None)
+            return
+        record.issued += 1
+        record.pushed += 1
+        record.completed, record.reached = record.issued, record.pushed
+        record.stack.append((namespace, callback, None))
+        self.ready.append(record)
+
     # -- the order of a record ----------------------------------------------------------------
 
     def answer(self, value: Any, kind: type[Answered[Any]] = Answered) -> StateFuture[Any]:
@@ -425,11 +483,17 @@ class Scheduler:
 
     def write(self) -> StateFuture[None]:
         """Return a future of a write, for a record with an earlier request not yet awaited."""
-        record = self.keep_order()
+        record = self.current
+        if self.tail is not _ORDERED or record is None:
+            record = self.keep_order()
         if record.completed < record.issued or record.turns or record.stack:
             return self.answer_in_order(None, Answered)
-        future = Done()
-        future._order(record)
+        # As `Done` becomes in order, without the calls.
+        future = OrderedDone()
+        future._value = None
+        future._done = True
+        future._record = record
+        future._number, future._position = 0, LAST
         return future
 
     def keep_order(self) -> Record:
@@ -437,8 +501,8 @@ class Scheduler:
         record = self.current
         if self.tail is not _ORDERED or record is None:
             tail, self.tail = self.tail, _ORDERED
-            record = self.current_record()
-            if _references(self.done) > _DROPPED:
+            record = record or self.current_record()
+            if sys.getrefcount(self.done) > _UNSHARED:
                 self.done._order(record)
                 self.done = Done()
             if not tail._done and tail is not _ORDERED:
@@ -669,16 +733,19 @@ class Scheduler:
         """The number of requests without an answer; a batch in progress counts as one."""
         return self.reads.queued + self.reads.outstanding
 
-    def _turn(self) -> bool:
+    def _poll(self) -> None:
+        """Run what has arrived, and let the loop turn now and then."""
+        if self.awaits is not None and self.awaits.turn_is_due():
+            self.awaits.turn()
+        self._run_arrived()
+
+    def _run_arrived(self) -> bool:
         """Run everything that can run now; return whether there was anything."""
-        moved, awaits = False, self.awaits
+        moved = False
         for deadlines in self._times:
             for record in deadlines.past():
                 self._end_late(record, deadlines)
                 moved = True
-        if awaits is not None and (in_flight := awaits.in_flight):
-            awaits.turn()
-            moved = awaits.in_flight != in_flight
         while True:
             while self.ready:
                 record = self.ready.popleft()
@@ -698,7 +765,7 @@ class Scheduler:
     def run_until(self, done: Callable[[], bool]) -> None:
         """Run steps, send requests and wait for answers, until ``done()``."""
         while not done():
-            if self._turn():
+            if self._run_arrived():
                 continue
             if self.reads.queued:
                 self.reads.send()
@@ -709,7 +776,9 @@ class Scheduler:
 
     def advance(self) -> None:
         """Run the steps that can run now and send requests, without waiting."""
-        self._turn()
+        if self.awaits is not None and self.awaits.in_flight:
+            self.awaits.turn()
+        self._run_arrived()
         self.reads.send()
 
     def settle(self) -> None:

@@ -587,6 +587,20 @@ class Ordered(Answered[T]):
         """Do nothing: it is already in order."""
 
 
+class OrderedDone(Ordered[None]):
+    """A write of a record that keeps order, with no pending request before it."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        record: Any = self._record.scheduler.current
+        if record is not None:
+            if record.stack or record.turns:
+                return super().__await__()
+            record.reached = LAST  # the steps of the last request have run
+        return _ENDED
+
+
 class OrderedRead(Ordered[T]):
     """A numbered read; it is counted if it is dropped without being awaited or chained."""
 
@@ -681,7 +695,10 @@ class Dropped(Promise[T]):
         raise of_failed_record(self._record.key)
 
 
-for _class in (Answered, AnsweredRead, Done, Dropped, Ordered, OrderedRead, Promise, ReadPromise):
+for _class in (
+    *(Answered, AnsweredRead, Done, Dropped),
+    *(Ordered, OrderedDone, OrderedRead, Promise, ReadPromise),
+):
     # The name that users see, also in messages about types.
     _class.__name__ = _class.__qualname__ = "StateFuture"
 
