@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
 import attrs
 import pytest
 
 from forebay_compaction_ray.client.lifecycle import (
-    Call,
     Event,
     Kind,
     Patience,
-    Reach,
     State,
     Trouble,
     combined,
-    next_reach,
     next_state,
 )
 from forebay_compaction_ray.options import RemoteOptions
@@ -74,22 +69,6 @@ def test_only_a_decision_or_the_local_compaction_fails_a_job():
     """No event that a gateway reports does; `Patience.decide` gives no `FAIL` with `fallback`."""
     assert S.FAILED not in reachable(S.OFFERED, without=(E.FAIL, E.FALL_BACK))
     assert S.FAILED in reachable(S.LOCAL)
-
-
-def test_every_call_in_every_state_of_a_gateway():
-    expected = {
-        (Reach.UP, Call.ANSWERED): Reach.UP,
-        (Reach.UP, Call.SILENT): Reach.DOWN,
-        (Reach.UP, Call.RESTED): Reach.UP,
-        (Reach.DOWN, Call.ANSWERED): Reach.UP,
-        (Reach.DOWN, Call.SILENT): Reach.DOWN,
-        (Reach.DOWN, Call.RESTED): Reach.PROBED,
-        (Reach.PROBED, Call.ANSWERED): Reach.UP,
-        (Reach.PROBED, Call.SILENT): Reach.DOWN,
-        (Reach.PROBED, Call.RESTED): Reach.PROBED,
-    }
-    found = {pair: next_reach(*pair) for pair in itertools.product(Reach, Call)}
-    assert found == expected
 
 
 FALLBACK = RemoteOptions.of({"address": "a:1"})

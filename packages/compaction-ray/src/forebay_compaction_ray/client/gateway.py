@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 
-from forebay_compaction_ray.client.lifecycle import Call, Reach, next_reach
+from forebay_compaction_ray.client.lifecycle import Reach
 from forebay_compaction_ray.messages import Greeting, Hello, JobView, Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import (
@@ -82,50 +82,37 @@ class Gateway:
         """Return whether to call now; after a rest, one of several callers may."""
         with self._lock:
             now = self._clock()
-            if not self.is_up and now < self._rested_s:
-                return False
-            self._rested_s = now + self._rest_s
-            self._reach = next_reach(self._reach, Call.RESTED)
+            if self._reach is not Reach.UP:
+                if now < self._rested_s:
+                    return False
+                self._reach = Reach.PROBED
+                self._rested_s = now + self._rest_s
             return True
 
     def hello(self, events: Mapping[str, int] | None = None) -> Greeting:
         """Return the gateway's description; it counts ``events``."""
-        return self._read(Greeting.from_plain, "Hello", Hello(events=events or {}).to_plain())
+        return self._ask(Greeting.from_plain, "Hello", Hello(events=events or {}).to_plain())
 
     def submit(self, submission: Submission) -> JobView:
         """Submit a job."""
-        return self._read(JobView.from_plain, "Submit", submission.to_plain())
+        return self._ask(JobView.from_plain, "Submit", submission.to_plain())
 
     def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
         """Return the state of a job, when it has ended or after ``wait_s`` seconds."""
         asked = {"job_id": job_id, "wait_s": wait_s}
-        return self._read(JobView.from_plain, "Poll", asked, self._timeout_s + wait_s)
+        return self._ask(JobView.from_plain, "Poll", asked, wait_s)
 
     def abort(self, job_id: str) -> JobView:
         """Ask a job to stop."""
-        return self._read(JobView.from_plain, "Abort", {"job_id": job_id})
+        return self._ask(JobView.from_plain, "Abort", {"job_id": job_id})
 
     def release(self, job_id: str) -> None:
         """Let the gateway forget a job."""
         self.call("Release", {"job_id": job_id})
 
-    def call(
-        self, method: str, message: Mapping[str, Any], timeout_s: float | None = None
-    ) -> dict[str, Any]:
-        """Call a method by name.
-
-        If the gateway does not accept the credentials, and their files have changed, call it again
-        with the new ones: any call may be repeated.
-        """
-        security = self._security
-        try:
-            return self._call(method, message, timeout_s or self._timeout_s)
-        except (RefusedError, UnreachableError) as error:
-            refused = isinstance(error, RefusedError) and error.code in ("token", "protocol")
-            handshake = isinstance(error, UnreachableError) and security.ca is not None
-            if not (refused or handshake) or not self._renew(security):
-                raise
-        return self._call(method, message, timeout_s or self._timeout_s)
+    def call(self, method: str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a method by name."""
+        return self._ask(dict, method, message)
 
     def close(self) -> None:
         """Close the channel; all calls, including those in progress, fail as unreachable."""
@@ -133,41 +120,68 @@ class Gateway:
             self._closed = True
         self._drop_channel()
 
-    def _call(self, method: str, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        channel = self._connected()
-        try:
-            call = channel.unary_unary(f"/{SERVICE}/{method}")
-            answer = unpack(call(pack(message), timeout=timeout_s, metadata=self._metadata()))
-        except grpc.RpcError as error:
-            raise self._call_error(error, channel) from error
-        except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
-            raise UnreachableError(f"the connection to {self.address} was closed") from error
-        except MalformedMessageError as error:
-            raise self._silent(channel, f"gave no answer: {error}") from error
-        self._note(Call.ANSWERED)
-        return answer
-
-    def _read(
+    def _ask(
         self,
         read: Callable[[Mapping[str, Any]], T],
         method: str,
         message: Mapping[str, Any],
-        timeout_s: float | None = None,
+        wait_s: float = 0.0,
     ) -> T:
-        try:
-            return read(self.call(method, message, timeout_s))
-        except MalformedMessageError as error:
-            raise self._silent(self._channel, f"gave no answer: {error}") from error
+        """Call a method; once more if the files of the credentials have changed since.
 
-    def _note(self, call: Call) -> None:
+        Any call may be repeated.
+        """
+        security, timeout_s = self._security, self._timeout_s + wait_s
+        try:
+            return self._call(read, method, message, timeout_s)
+        except (RefusedError, UnreachableError):
+            if not self._renew(security):
+                raise
+        return self._call(read, method, message, timeout_s)
+
+    def _call(
+        self,
+        read: Callable[[Mapping[str, Any]], T],
+        method: str,
+        message: Mapping[str, Any],
+        timeout_s: float,
+    ) -> T:
+        channel = self._connected()
+        try:
+            found = read(unpack(self._exchange(channel, method, pack(message), timeout_s)))
+        except RefusedError:
+            self._note(Reach.UP)
+            raise
+        except MalformedMessageError as error:
+            raise self._silent(channel, f"gave no answer: {error}") from error
+        self._note(Reach.UP)
+        return found
+
+    def _exchange(
+        self, channel: grpc.Channel, method: str, message: bytes, timeout_s: float
+    ) -> bytes:
+        """Send a message and return the answer; raises also `MalformedMessageError`."""
+        token = self._security.token
+        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        try:
+            call = channel.unary_unary(f"/{SERVICE}/{method}")
+            return cast("bytes", call(message, timeout=timeout_s, metadata=metadata))
+        except grpc.RpcError as error:
+            if refused := _refusal(error):
+                raise refused from error
+            what = f"cannot be reached: {error.code().name}: {error.details()}"
+            raise self._silent(channel, what) from error
+        except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
+            raise UnreachableError(f"the connection to {self.address} was closed") from error
+
+    def _note(self, reach: Reach) -> None:
         with self._lock:
-            was, self._reach = self._reach, next_reach(self._reach, call)
-            if self._reach is Reach.UP:
+            was, self._reach = self._reach, reach
+            if reach is Reach.UP:
                 self._rest_s = _FIRST_REST_S
             elif was is not Reach.DOWN:
-                rest_s = self._rest_s
-                self._rested_s = self._clock() + rest_s
-                self._rest_s = min(_LONGEST_REST_S, 2 * rest_s)
+                self._rested_s = self._clock() + self._rest_s
+                self._rest_s = min(_LONGEST_REST_S, 2 * self._rest_s)
 
     def _renew(self, old: ClientSecurity) -> bool:
         """Read the files of the credentials again; return whether there are newer ones."""
@@ -176,12 +190,23 @@ class Gateway:
         except ConfigurationError:  # being replaced right now
             return False
         with self._lock:
-            if self._security is old:
+            is_first = self._security is old and new != old
+            if is_first:
                 self._security = new
-            changed = self._security != old
-        if changed:
+        if is_first:
             self._drop_channel()
-        return changed
+        return self._security is not old
+
+    def _silent(self, channel: grpc.Channel, what: str) -> UnreachableError:
+        """Return the error of a call that no gateway answered, and give up its connection.
+
+        The fault of a connection that was given up before says nothing about the present one.
+        """
+        if channel is self._channel:
+            self._note(Reach.DOWN)
+            self._drop_channel()
+        self.complaint = f"the gateway {self.address} {what}"
+        return UnreachableError(self.complaint, transient=True)
 
     def _drop_channel(self) -> None:
         with self._lock:
@@ -215,33 +240,12 @@ class Gateway:
         )
         return grpc.secure_channel(self.address, credentials, options=options)
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        token = self._security.token
-        return () if token is None else (("authorization", f"Bearer {token}"),)
 
-    def _silent(self, channel: grpc.Channel | None, what: str) -> UnreachableError:
-        """Return the error of a call that no gateway answered, and give up its connection.
-
-        The fault of a connection that was given up before says nothing about the present one.
-        """
-        if channel is self._channel:
-            self._note(Call.SILENT)
-            self._drop_channel()
-        self.complaint = f"the gateway {self.address} {what}"
-        return UnreachableError(self.complaint, transient=True)
-
-    def _call_error(self, error: Any, channel: grpc.Channel) -> RefusedError | UnreachableError:
-        """Return the error of a failed call: a gateway's refusal, or no answer from a gateway."""
-        for key, value in error.trailing_metadata() or ():
-            if key == REFUSAL_KEY:
-                try:
-                    refused = RefusedError.from_plain(decode(value))
-                except MalformedMessageError as malformed:
-                    return self._silent(channel, f"gave no answer: {malformed}")
-                self._note(Call.ANSWERED)
-                return refused
-        code, details = error.code(), error.details()
-        if code in _UNKNOWN:
-            self._note(Call.ANSWERED)
-            return RefusedError("protocol", f"it is not a gateway of Forebay: {details}")
-        return self._silent(channel, f"cannot be reached: {code.name}: {details}")
+def _refusal(error: Any) -> RefusedError | None:
+    """Return the refusal in a failed call, if there is one; raises `MalformedMessageError`."""
+    told = dict(error.trailing_metadata() or ()).get(REFUSAL_KEY)
+    if told is not None:
+        return RefusedError.from_plain(decode(told))
+    if error.code() in _UNKNOWN:
+        return RefusedError("protocol", f"it is not a gateway of Forebay: {error.details()}")
+    return None

@@ -198,30 +198,8 @@ class Patience:
 
 
 class Reach(enum.Enum):
-    """The state of the way to a gateway."""
+    """The state of the way to a gateway. The last call decides it, whatever it was before."""
 
-    UP = "up"
-    DOWN = "down"
-    """It did not answer: nobody calls it until it has rested."""
-    PROBED = "probed"
-    """It has rested, and one caller tries it."""
-
-
-class Call(enum.Enum):
-    """An event on the way to a gateway."""
-
-    ANSWERED = "a gateway answered"
-    SILENT = "nobody answered, or not a gateway"
-    RESTED = "somebody wants to call it after its rest"
-
-
-_REACHES: Final = {
-    Call.ANSWERED: dict.fromkeys(Reach, Reach.UP),
-    Call.SILENT: dict.fromkeys(Reach, Reach.DOWN),
-    Call.RESTED: {Reach.UP: Reach.UP, Reach.DOWN: Reach.PROBED, Reach.PROBED: Reach.PROBED},
-}
-
-
-def next_reach(reach: Reach, call: Call) -> Reach:
-    """Return the state of the way after a call."""
-    return _REACHES[call][reach]
+    UP = "it answered, or nobody has called it yet"
+    DOWN = "it did not answer: nobody calls it until it has rested"
+    PROBED = "it has rested, and one caller tries it"
