@@ -18,7 +18,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "failed": "Jobs that failed their task.",
     "no_endpoint": "Jobs compacted in the process because all gateways had been removed.",
     "stale": "Results that came too late: an input was no longer live. The janitor deletes them.",
-    "unreachable": "Gateways that did not answer.",
+    "unreachable": "Calls to gateways that did not answer, or had not before.",
     "refused": "Gateways that refused to serve the client.",
     "verify_failures": "Outputs that did not match their result: check the workers' storage.",
     "fallbacks:unreachable": "Jobs compacted in the process because no gateway was reachable.",

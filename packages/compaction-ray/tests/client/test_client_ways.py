@@ -76,18 +76,28 @@ def test_a_running_job_is_followed_over_another_connection(client_of, way, remot
     assert (remote.runs, own.runs) == (1, 0)
 
 
-def test_the_rest_of_a_gateway_doubles_until_it_answers():
+def test_the_rest_of_a_gateway_doubles_until_it_answers(monkeypatch):
     clock = Clock()
     gateway = Gateway(dead_address(), ClientSecurity(), timeout_s=5.0, clock=clock)
-    for rest_s in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
-        assert gateway.allows()
+    exchange, calls = gateway._exchange, []
+
+    def spied(*given):
+        calls.append(len(calls))
+        if len(calls) > 1:  # only one of several callers tries it
+            with pytest.raises(UnreachableError, match="cannot be reached"):
+                gateway.hello()
+        return exchange(*given)
+
+    monkeypatch.setattr(gateway, "_exchange", spied)
+    for attempt, rest_s in enumerate((1.0, 2.0, 4.0, 8.0, 10.0, 10.0), 1):
         with pytest.raises(UnreachableError):
             gateway.hello()
-        assert not gateway.is_up
+        assert len(calls) == attempt
         clock.now += rest_s - 0.1
-        assert not gateway.allows()
+        with pytest.raises(UnreachableError, match="cannot be reached"):
+            gateway.hello()
+        assert (len(calls), gateway.is_up) == (attempt, False)
         clock.now += 0.2
-    assert [gateway.allows(), gateway.allows()] == [True, False], "one of several callers"
     gateway.close()
 
 

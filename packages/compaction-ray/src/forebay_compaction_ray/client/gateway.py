@@ -47,8 +47,8 @@ class UnreachableError(StorageError):
 class Gateway:
     """A gateway at an address. Methods may be called from any thread.
 
-    Each call raises `UnreachableError` or `RefusedError`. After a call without an answer the next
-    one uses another connection.
+    Each call raises `UnreachableError` or `RefusedError`. After a call without an answer the
+    gateway rests: calls fail at once, until one of them tries it over another connection.
     """
 
     def __init__(
@@ -70,24 +70,13 @@ class Gateway:
         self._rested_s = 0.0
         self._channel: grpc.Channel | None = None
         self._closed = False
-        self.complaint = ""
+        self._complaint = ""
         """How the last call without an answer ended."""
 
     @property
     def is_up(self) -> bool:
         """Whether the last call was answered, if there was one."""
         return self._reach is Reach.UP
-
-    def allows(self) -> bool:
-        """Return whether to call now; after a rest, one of several callers may."""
-        with self._lock:
-            now = self._clock()
-            if self._reach is not Reach.UP:
-                if now < self._rested_s:
-                    return False
-                self._reach = Reach.PROBED
-                self._rested_s = now + self._rest_s
-            return True
 
     def hello(self, events: Mapping[str, int] | None = None) -> Greeting:
         """Return the gateway's description; it counts ``events``."""
@@ -192,7 +181,7 @@ class Gateway:
         with self._lock:
             is_first = self._security is old and new != old
             if is_first:
-                self._security = new
+                self._security, self._reach = new, Reach.UP
         if is_first:
             self._drop_channel()
         return self._security is not old
@@ -205,8 +194,8 @@ class Gateway:
         if channel is self._channel:
             self._note(Reach.DOWN)
             self._drop_channel()
-        self.complaint = f"the gateway {self.address} {what}"
-        return UnreachableError(self.complaint, transient=True)
+        self._complaint = f"the gateway {self.address} {what}"
+        return UnreachableError(self._complaint, transient=True)
 
     def _drop_channel(self) -> None:
         with self._lock:
@@ -218,6 +207,10 @@ class Gateway:
         with self._lock:
             if self._closed:
                 raise UnreachableError(f"the connection to the gateway {self.address} was closed")
+            if self._reach is not Reach.UP:
+                if (now := self._clock()) < self._rested_s:
+                    raise UnreachableError(self._complaint, transient=True)
+                self._reach, self._rested_s = Reach.PROBED, now + self._rest_s
             if self._channel is None:
                 self._channel = self._open()
             return self._channel

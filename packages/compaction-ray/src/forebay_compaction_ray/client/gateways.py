@@ -82,8 +82,6 @@ class Gateways:
         Reports the events that no gateway has received yet.
         """
         where = (gateway.address,)
-        if not gateway.allows():
-            return Trouble(Kind.AWAY, gateway.complaint, "unreachable", where)
         unsent = self._counts.take()
         try:
             greeting = gateway.hello(unsent)
@@ -102,8 +100,6 @@ class Gateways:
     def tell(self, address: str, what: Callable[[Gateway], object]) -> None:
         """Call the gateway that has a job, or all gateways if that is unknown."""
         for gateway in [self.at(address)] if address else self.in_turn():
-            if not gateway.allows():
-                continue
             try:
                 what(gateway)
             except (UnreachableError, RefusedError) as error:

@@ -15,9 +15,8 @@ from typing import Any, ClassVar, Final
 from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.gateway import ANSWER_S, Gateway
 from forebay_compaction_ray.client.gateways import Gateways
-from forebay_compaction_ray.client.job import TrackedJob
+from forebay_compaction_ray.client.job import Surroundings, TrackedJob
 from forebay_compaction_ray.client.lifecycle import Event, State
-from forebay_compaction_ray.client.walk import Surroundings, Walk
 from forebay_compaction_ray.events import ENDPOINT_UP, IN_FLIGHT, key_of, shown
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_state_api.contract import CONTRACT_VERSION
@@ -102,14 +101,14 @@ class RemoteCompactionService(CompactionService):
             tracked.advance(Event.FALL_BACK)
         else:
             self.counters.add("submitted")
-        if not self._threads.do_if_possible(Walk(tracked, self._here).run):
+        if not self._threads.do_if_possible(tracked.run):
             self.counters.add("lost")
             tracked.advance(Event.HAND_BACK, None, "no thread was left for it")
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         tracked, is_new = self._tracked(job_id)
         if is_new:
-            if not self._threads.do_if_possible(Walk(tracked, self._here).run):
+            if not self._threads.do_if_possible(tracked.run):
                 tracked.advance(Event.NOWHERE)
             elif any(self.gateways.up().values()):
                 tracked.wait(lambda state: state is not State.ASKED, _FIRST_ANSWER_S)
@@ -170,7 +169,7 @@ class RemoteCompactionService(CompactionService):
         with self._lock:
             if job_id in self._jobs:
                 return self._jobs[job_id], False
-            tracked = self._jobs[job_id] = TrackedJob(job_id, job, self._here.clock())
+            tracked = self._jobs[job_id] = TrackedJob(job_id, job, self._here)
             ended = [job_id for job_id, known in self._jobs.items() if known.state.ended]
             for old in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
                 del self._jobs[old]
