@@ -341,7 +341,6 @@ class RunningGateway:
     def __init__(self, pool, *, storages, limits=None, security=None, workers=1, port=0):
         self.limits = limits or GatewayLimits(ping_every_s=0.05)
         self.security = security or ServerSecurity()
-        self.stopped = threading.Event()
         self._pool, self._storages, self._workers, self._port = pool, storages, workers, port
         self._up = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -359,7 +358,7 @@ class RunningGateway:
         places = {name: WorkerStorage(name) for name in self._storages}
         storages = GatewayStorages(places, self._pool.open)
         self.core = GatewayCore(self._pool, self.limits, storages=storages)
-        self.server = GatewayServer(self.core, lambda: self.security, stop=self.stopped.set)
+        self.server = GatewayServer(self.core, lambda: self.security)
         self.core.scale(self._workers)
         self.address = await self.server.start("127.0.0.1", self._port)
         self.core.tick()

@@ -86,7 +86,7 @@ def test_drain(there, gateway):
 
 def test_stop(there, gateway):
     assert forebay("stop", *there).exit_code == 0
-    assert gateway.stopped.wait(100)
+    assert gateway.core.stopping.is_set()
 
 
 def test_doctor(there, gateway):

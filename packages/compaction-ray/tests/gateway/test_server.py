@@ -132,7 +132,7 @@ def test_an_order_that_cannot_be_recorded_is_refused_in_time(serve, monkeypatch)
                 asking(gateway.address).call(method, {"workers": 3})
         assert len(gateway.core.worker_set.workers) == 1
         assert asking(gateway.address).hello().state == "serving"
-        assert not gateway.stopped.is_set()
+        assert not gateway.core.stopping.is_set()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -155,7 +155,7 @@ def test_the_administrators_token(serve):
         assert len(admin.call("Scale", {"workers": 2})["worker_list"]) == 2
         assert admin.hello().state == "serving"
         admin.call("Stop", {})
-        assert gateway.stopped.wait(100)
+        assert gateway.core.stopping.is_set()
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_port_is_listened_on_once(serve, state_dir):
             from forebay_compaction_ray.gateway.server import GatewayServer
 
             core = GatewayCore(ThreadPool({}, {}), LIMITS, storages=ScriptedStorages())
-            server = GatewayServer(core, ServerSecurity, stop=lambda: None)
+            server = GatewayServer(core, ServerSecurity)
             with pytest.raises(ConfigurationError, match="listen"):
                 await server.start("127.0.0.1", port)
 

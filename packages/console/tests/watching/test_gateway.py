@@ -65,7 +65,7 @@ class RunningGateway(threading.Thread):
             return describe()
 
         core.describe = counted
-        server = GatewayServer(core, ServerSecurity, stop=lambda: None)
+        server = GatewayServer(core, ServerSecurity)
         core.scale(1)
         self.address = await server.start("127.0.0.1", 0)
         self._up.set()

@@ -81,6 +81,7 @@ class GatewayCore:
         self._closed = False
         self.draining: Final = asyncio.Event()
         self.drained: Final = asyncio.Event()
+        self.stopping: Final = asyncio.Event()
         self.worker_set: Final = WorkerSet(
             pool,
             limits,
@@ -191,6 +192,17 @@ class GatewayCore:
             raise RefusedError("no_worker", str(lost)) from lost
 
     # -- calls of the owner -------------------------------------------------------------------
+
+    def follow(
+        self, *, workers: int | None = None, draining: bool = False, stopping: bool = False
+    ) -> None:
+        """Carry out an operator's orders; `stopping` is for the owner."""
+        if workers is not None:
+            self.scale(workers)
+        if draining:
+            self.drain()
+        if stopping:
+            self.stopping.set()
 
     def scale(self, count: int) -> None:
         """Change the number of workers: start some, or end some as soon as their jobs end."""

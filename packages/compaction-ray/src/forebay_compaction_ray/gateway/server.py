@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
+import inspect
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.security import ServerSecurity, credentials
-from forebay_compaction_ray.messages import Hello, Submission
+from forebay_compaction_ray.messages import Greeting, Hello, Message, Submission
 from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
     MESSAGE_BYTES,
@@ -31,14 +31,12 @@ from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
+_ALL_INTERFACES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to replace it
 _RECORD_S: Final = 5.0
 """Longest wait for the record of an order."""
 
-Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-
-
-async def _keep_nothing(**_: Any) -> None:
-    pass
+Handler = Callable[[Mapping[str, Any]], Any]
+"""Returns or awaits the answer to a request: a message, a map, or nothing."""
 
 
 class GatewayServer:
@@ -48,18 +46,15 @@ class GatewayServer:
         self,
         core: GatewayCore,
         security: Callable[[], ServerSecurity],
-        *,
-        stop: Callable[[], None],
-        record: Callable[..., Awaitable[None]] = _keep_nothing,
+        record: Callable[..., Awaitable[None]] | None = None,
     ) -> None:
         """``security`` returns the tokens and certificates in force.
 
-        ``stop`` is called when an operator stops the gateway. ``record`` is called with each order,
-        such as ``workers=3``, and makes it durable before it is carried out.
+        ``record`` is called with each order, such as ``workers=3``, and makes it durable before it
+        is carried out.
         """
         self._core: Final = core
         self._security: Final = security
-        self._stop: Final = stop
         self._record: Final = record
         self._health: Final = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -103,25 +98,28 @@ class GatewayServer:
             await self._server.stop(grace_s)
 
     def _methods(self) -> grpc.GenericRpcHandler:
-        handlers: dict[str, Handler] = {
-            "Hello": self._hello,
-            "Submit": self._submit,
-            "Poll": self._poll,
-            "Abort": self._abort,
-            "Release": self._release,
-            "Describe": self._describe,
-            "Check": self._check,
-            "Scale": self._scale,
-            "Drain": self._drain,
-            "Stop": self._stop_all,
-        }
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
                 name: grpc.unary_unary_rpc_method_handler(self._answering(name, handler))
-                for name, handler in handlers.items()
+                for name, handler in self._handlers().items()
             },
         )
+
+    def _handlers(self) -> dict[str, Handler]:
+        core = self._core
+        return {
+            "Hello": self._hello,
+            "Submit": lambda asked: core.submit(Submission.from_plain(asked)),
+            "Poll": lambda asked: core.poll(str(asked["job_id"]), float(asked.get("wait_s", 0.0))),
+            "Abort": lambda asked: core.abort(str(asked["job_id"])),
+            "Release": lambda asked: core.release(str(asked["job_id"])),
+            "Describe": lambda _: core.describe(),
+            "Check": self._check,
+            "Scale": self._scale,
+            "Drain": lambda _: self._order(draining=True),
+            "Stop": lambda _: self._order(stopping=True),
+        }
 
     async def _refuse_health_while_draining(self) -> None:
         await self._core.draining.wait()
@@ -131,7 +129,10 @@ class GatewayServer:
         async def answer(request: bytes, context: Any) -> bytes:
             try:
                 self._authorise(name, context)
-                return pack(await handler(unpack(request)))
+                found = handler(unpack(request))
+                if inspect.isawaitable(found):
+                    found = await found
+                return pack(found.to_plain() if isinstance(found, Message) else found or {})
             except RefusedError as refused:
                 refusal = refused
             except MalformedMessageError as malformed:
@@ -158,57 +159,25 @@ class GatewayServer:
         if not any(_same(given, f"Bearer {token}") for token in allowed):
             raise RefusedError("token", "the token is missing or wrong: see token-file")
 
-    async def _hello(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _hello(self, request: Mapping[str, Any]) -> Greeting:
         self._core.hear(Hello.from_plain(request).events)
-        return self._core.hello().to_plain()
-
-    async def _submit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._core.submit(Submission.from_plain(request)).to_plain()
-
-    async def _poll(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        wait_s = float(request.get("wait_s", 0.0))
-        return (await self._core.poll(str(request["job_id"]), wait_s)).to_plain()
-
-    async def _abort(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._core.abort(str(request["job_id"])).to_plain()
-
-    async def _release(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._core.release(str(request["job_id"]))
-        return {}
-
-    async def _describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        del request
-        return self._core.describe()
+        return self._core.hello()
 
     async def _check(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = await self._core.check(str(request["storage"]), str(request["worker"]))
-        return {"found": dict(found)}
+        return {"found": await self._core.check(str(request["storage"]), str(request["worker"]))}
 
     async def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         workers = int(request["workers"])
         if workers < 0:
             raise RefusedError("malformed", f"{workers} workers")
-        await self._order(workers=workers)
-        self._core.scale(workers)
-        return self._core.describe()
+        return await self._order(workers=workers)
 
-    async def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        del request
-        await self._order(draining=True)
-        self._core.drain()
-        return self._core.describe()
-
-    async def _stop_all(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        del request
-        await self._order(stopping=True)
-        self._stop()
-        return {}
-
-    async def _order(self, **orders: Any) -> None:
-        """Record orders, so that they outlast the gateway's process, before they are followed."""
+    async def _order(self, **order: Any) -> Mapping[str, Any]:
+        """Record an order, so that it outlasts the gateway's process, and then carry it out."""
         try:
             async with asyncio.timeout(_RECORD_S):
-                await self._record(**orders)
+                if self._record is not None:
+                    await self._record(**order)
         except TimeoutError as error:
             raise RefusedError(
                 "not_recorded",
@@ -216,6 +185,8 @@ class GatewayServer:
                 "the head of the cluster does not answer. Repeat it when the head is back, or "
                 "order the opposite: a gateway that restarts may find it",
             ) from error
+        self._core.follow(**order)
+        return self._core.describe()
 
 
 def _same(given: Any, wanted: str) -> bool:
@@ -225,17 +196,11 @@ def _same(given: Any, wanted: str) -> bool:
 
 def reachable(host: str) -> str:
     """Return an address of this machine for clients, if ``host`` stands for all of them."""
-    try:
-        given = ipaddress.ip_address(host)
-    except ValueError:
+    if host not in _ALL_INTERFACES:
         return host
-    if not given.is_unspecified:
-        return host
-    elsewhere = {4: (socket.AF_INET, "192.0.2.1"), 6: (socket.AF_INET6, "2001:db8::1")}
-    family, address = elsewhere[given.version]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((address, 9))  # sends nothing: it only selects an interface
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only selects an interface
         except OSError:
             return socket.gethostname()
         return str(probe.getsockname()[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
 from typing import Any, Final
 from wsgiref.simple_server import WSGIServer
 
@@ -36,7 +35,6 @@ class GatewayActor:
     def __init__(self, spec: GatewaySpec) -> None:
         """Start serving; `address` raises any error, because a constructor must not fail."""
         self._spec: Final = spec
-        self._stopping: Final = asyncio.Event()
         self._stopped: Final = asyncio.Event()
         self._core: Final = GatewayCore(
             RayPool(spec),
@@ -66,10 +64,10 @@ class GatewayActor:
 
     async def stop(self) -> None:
         """Stop the gateway, like the request `Stop`."""
-        self._stopping.set()
+        self._core.stopping.set()
 
     async def _listen(self) -> str:
-        self._follow(self._orders.read())
+        self._core.follow(**{"workers": self._spec.workers, **self._orders.read()})
         again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
         deadline_s = asyncio.get_running_loop().time() + (_REBIND_S if again else 0.0)
         while True:
@@ -85,21 +83,11 @@ class GatewayActor:
         if spec.metrics_port is not None and self._metrics is None:
             self._metrics = serve_metrics(self._core.metrics, spec.host, spec.metrics_port)
         security = CurrentSecurity(spec.security.read)
-        self._server = GatewayServer(
-            self._core, security, stop=self._stopping.set, record=self._orders.write
-        )
+        self._server = GatewayServer(self._core, security, self._orders.write)
         return await self._server.start(spec.host, spec.port)
 
-    def _follow(self, orders: Mapping[str, Any]) -> None:
-        """Carry out what operators ordered before this process began."""
-        self._core.scale(orders.get("workers", self._spec.workers))
-        if orders.get("draining"):
-            self._core.drain()
-        if orders.get("stopping"):
-            self._stopping.set()
-
     async def _live(self) -> None:
-        await self._tick_until(self._stopping)
+        await self._tick_until(self._core.stopping)
         self._core.drain()
         await self._tick_until(self._core.drained)
         if self._server is not None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 import ray
 from ray.experimental import internal_kv
-
-from forebay_compaction_ray.protocol import decode, pack
 
 _NAMESPACE: Final = b"forebay"
 
@@ -26,7 +25,7 @@ class Orders:
         """Return the last order of each name."""
         found = internal_kv._internal_kv_get(self._key, namespace=_NAMESPACE)  # noqa: SLF001 - see `write`
         if found:
-            self._given = decode(found)
+            self._given = json.loads(found)
         return self._given
 
     async def write(self, **orders: Any) -> None:
@@ -35,7 +34,7 @@ class Orders:
         await asyncio.to_thread(
             internal_kv._internal_kv_put,  # noqa: SLF001 - Ray has no public store
             self._key,
-            pack(given),
+            json.dumps(given).encode(),
             namespace=_NAMESPACE,
         )
         self._given = given
