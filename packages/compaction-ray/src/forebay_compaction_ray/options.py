@@ -64,7 +64,7 @@ class ClientSecurity:
         if certificate is not None and ca is None:
             raise ConfigurationError("a certificate is sent over TLS only: name the CA too")
         return cls(
-            token=None if token_file is None else read_tokens(token_file)[0],
+            token=next(iter(read_tokens(token_file)), None),
             ca=read_bytes(ca),
             certificate=read_bytes(certificate),
             key=read_bytes(key),
@@ -149,8 +149,13 @@ SETTINGS: Final = settings_of(RemoteOptions)
 """Name → declaration, as `CompactionService.options` expects it."""
 
 
-def read_tokens(path: str) -> tuple[str, ...]:
-    """Return the tokens in a file, one per line: a gateway takes each, a client sends the first."""
+def read_tokens(path: str | None) -> tuple[str, ...]:
+    """Return the tokens in a file, one per line: a gateway takes each, a client sends the first.
+
+    Without a file there are none.
+    """
+    if path is None:
+        return ()
     lines = (read_bytes(path) or b"").decode("utf-8", "replace").splitlines()
     tokens = tuple(token for line in lines if (token := line.strip()))
     if not tokens or any(not "!" <= character <= "~" for character in "".join(tokens)):

@@ -380,6 +380,9 @@ def test_limits_are_what_is_given_and_their_defaults_else(started):
         ("--drain-timeout", "-1s"),
         ("--slots", "0"),
         ("--max-job-bytes", "much"),
+        ("--port", "65536"),
+        ("--metrics-port", "0"),
+        ("--policy", "fair"),
     ],
 )
 def test_limits_that_are_none(option, given, tmp_path):

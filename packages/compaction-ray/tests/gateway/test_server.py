@@ -64,7 +64,7 @@ def test_a_token(serve):
 def test_the_way_from_one_token_to_the_next(serve, tmp_path):
     file, now = tmp_path / "tokens", [0.0]
     file.write_text("old\n")
-    files = SecurityFiles(token=str(file))
+    files = SecurityFiles(token_file=str(file))
     current = CurrentSecurity(files.read, lambda: now[0])
 
     def admits(gateway, content=None):
@@ -91,7 +91,7 @@ def test_the_way_from_one_token_to_the_next(serve, tmp_path):
 def test_files_without_tokens(tmp_path, content):
     (tmp_path / "tokens").write_text(content)
     with pytest.raises(ConfigurationError, match="holds no token"):
-        SecurityFiles(token=str(tmp_path / "tokens")).read()
+        SecurityFiles(token_file=str(tmp_path / "tokens")).read()
 
 
 def test_clients_send_the_first_token_of_their_file(tmp_path):

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
 from forebay_compaction_ray.client.gateway import Gateway
 from forebay_compaction_ray.commands import inspection
-from forebay_compaction_ray.commands.limits import limit_options
+from forebay_compaction_ray.commands.declared_options import declared_options
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.security import SecurityFiles
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import Settings
-
-_PORT: Final = 9461
 
 
 @click.group("compaction")
@@ -35,15 +36,6 @@ def compaction() -> None:
     metavar="local|auto|ip:port",
     help="A private Ray on this machine for as long as the command runs (local), or a cluster.",
 )
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=_PORT,
-    show_default=True,
-    help="Port to listen on; 0 takes a free one.",
-)
 @click.option(
     "--storage",
     "storages",
@@ -53,14 +45,6 @@ def compaction() -> None:
     help="A state directory, and the name by which jobs request it (`default` if omitted).",
 )
 @click.option("--name", default="gateway", show_default=True, help="The gateway's name in Ray.")
-@click.option("--policy", type=click.Choice(["least-occupied", "round-robin"]), default=None)
-@click.option(
-    "--worker-cpus",
-    type=click.FloatRange(min=0),
-    default=1.0,
-    show_default=True,
-    help="CPUs of the cluster that a worker takes.",
-)
 @click.option(
     "--worker-resource",
     "resources",
@@ -68,17 +52,9 @@ def compaction() -> None:
     metavar="NAME=NUMBER",
     help="Other resources of the cluster that a worker takes.",
 )
-@limit_options
-@click.option("--token-file", type=click.Path(), help="File with the tokens that admit clients.")
-@click.option(
-    "--admin-token-file", type=click.Path(), help="File with the tokens for scale, drain, stop."
-)
-@click.option("--tls-cert", type=click.Path(), help="PEM file; enables TLS.")
-@click.option("--tls-key", type=click.Path(), help="PEM file.")
-@click.option("--tls-client-ca", type=click.Path(), help="PEM file; enables mutual TLS.")
-@click.option(
-    "--metrics-port", type=click.IntRange(1, 65535), help="Port for metrics in Prometheus' format."
-)
+@declared_options("spec", GatewaySpec)
+@declared_options("limits", GatewayLimits)
+@declared_options("security", SecurityFiles)
 @click.option(
     "--address-file", type=click.Path(path_type=Path), help="File to write the address to."
 )

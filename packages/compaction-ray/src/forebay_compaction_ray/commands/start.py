@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 import click
 
-from forebay_compaction_ray.gateway.security import SecurityFiles
 from forebay_compaction_ray.ray_server.spec import LOCAL, GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.errors import ConfigurationError
@@ -26,17 +25,12 @@ def start(
     given: Mapping[str, Any],
 ) -> None:
     """Start a gateway; the command documents the arguments."""
-    spec = GatewaySpec(
-        host=given["host"],
-        port=given["port"],
-        workers=given["workers"],
+    spec = attrs.evolve(
+        given["spec"],
         storages=_storages(given["storages"], storage_options),
-        worker_cpus=given["worker_cpus"],
         worker_resources=_resources(given["resources"]),
-        policy=given["policy"] or "least-occupied",
-        metrics_port=given["metrics_port"],
         limits=given["limits"],
-        security=_security(given),
+        security=given["security"],
     )
     spec.security.read().check(spec.host)
     own = ray == LOCAL
@@ -50,7 +44,7 @@ def start(
         raise ConfigurationError(
             "Ray is not installed here: pip install 'forebay-compaction-ray[server]'"
         ) from error
-    with connected(ray, cpus=given["workers"]):
+    with connected(ray, cpus=spec.workers):
         actor, address = start_gateway(spec, name=given["name"], detached=not own)
         if address_file is not None:
             address_file.write_text(address + "\n", encoding="utf-8")
@@ -118,17 +112,3 @@ def _resources(given: Sequence[str]) -> dict[str, float]:
         return {name: float(number) for name, _, number in (text.partition("=") for text in given)}
     except ValueError as error:
         raise ConfigurationError(f"--worker-resource expects NAME=NUMBER: {error}") from error
-
-
-def _security(given: Mapping[str, Any]) -> SecurityFiles:
-    return SecurityFiles(
-        token=_absolute(given["token_file"]),
-        admin_token=_absolute(given["admin_token_file"]),
-        certificate=_absolute(given["tls_cert"]),
-        key=_absolute(given["tls_key"]),
-        client_ca=_absolute(given["tls_client_ca"]),
-    )
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).expanduser().absolute())

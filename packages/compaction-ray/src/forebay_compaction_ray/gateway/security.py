@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -13,6 +14,7 @@ import grpc
 
 from forebay_compaction_ray.options import read_bytes, read_tokens
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import LOCATION, SettingType, option
 
 _log = logging.getLogger(__name__)
 
@@ -49,25 +51,34 @@ class ServerSecurity:
             raise ConfigurationError("clients' certificates can be required with TLS only")
 
 
+def _absolute(given: object) -> str:
+    return str(Path(LOCATION.accept(given)).expanduser().absolute())
+
+
+FILE: Final = SettingType("a path", _absolute)
+"""The absolute path of a file: the gateway has another working directory."""
+
+
 @attrs.frozen(kw_only=True)
 class SecurityFiles:
     """Paths of the files with tokens, certificates and keys, on the gateway's node."""
 
-    token: str | None = None
-    """A token per line."""
-    admin_token: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    client_ca: str | None = None
+    token_file: str | None = option(FILE, None, "File with the tokens that admit clients.")
+    admin_token_file: str | None = option(
+        FILE, None, "File with the tokens for scale, drain, stop."
+    )
+    tls_cert: str | None = option(FILE, None, "PEM file; enables TLS.")
+    tls_key: str | None = option(FILE, None, "PEM file.")
+    tls_client_ca: str | None = option(FILE, None, "PEM file; enables mutual TLS.")
 
     def read(self) -> ServerSecurity:
         """Read the files; raises `ConfigurationError` for one that cannot be used."""
         return ServerSecurity(
-            tokens=() if self.token is None else read_tokens(self.token),
-            admin_tokens=() if self.admin_token is None else read_tokens(self.admin_token),
-            certificate=read_bytes(self.certificate),
-            key=read_bytes(self.key),
-            client_ca=read_bytes(self.client_ca),
+            tokens=read_tokens(self.token_file),
+            admin_tokens=read_tokens(self.admin_token_file),
+            certificate=read_bytes(self.tls_cert),
+            key=read_bytes(self.tls_key),
+            client_ca=read_bytes(self.tls_client_ca),
         )
 
 
