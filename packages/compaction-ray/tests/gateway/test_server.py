@@ -17,7 +17,6 @@ from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.gateway import server
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
-from forebay_compaction_ray.gateway.prometheus import serve_metrics
 from forebay_compaction_ray.gateway.security import (
     REREAD_S,
     CurrentSecurity,
@@ -282,7 +281,7 @@ def test_a_port_is_listened_on_once(serve, state_dir):
 def metrics_page():
     """Serve some metrics; return them and their address."""
     metrics = Metrics()
-    with serve_metrics(metrics, "127.0.0.1", 0) as server:
+    with metrics.serve("127.0.0.1", 0) as server:
         yield metrics, server.server_address
         server.shutdown()
 
@@ -303,11 +302,11 @@ def test_numbers_for_prometheus(metrics_page):
 def test_a_port_for_metrics_that_is_taken_is_named(metrics_page):
     _, (host, port) = metrics_page
     with pytest.raises(ConfigurationError, match=f"cannot listen on {host}:{port}"):
-        serve_metrics(Metrics(), host, port)
+        Metrics().serve(host, port)
 
 
 def test_a_scraper_that_is_silent_is_cut_off(monkeypatch):
-    with serve_metrics(Metrics(), "127.0.0.1", 0) as server:
+    with Metrics().serve("127.0.0.1", 0) as server:
         monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.05)
         with socket.create_connection(server.server_address, 100) as silent:
             assert silent.recv(1) == b""

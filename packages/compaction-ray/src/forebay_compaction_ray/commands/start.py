@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,32 +64,23 @@ def _wait(actor: Any) -> None:
     """Wait until the gateway is stopped; if this process is asked to end, let jobs end first."""
     import ray
 
-    ended = threading.Event()
-
-    def end(number: int, frame: object) -> None:
-        del number, frame
-        ended.set()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    stopped = actor.stopped.remote()
-    while not ended.is_set():
-        done, _ = ray.wait([stopped], timeout=0.5)
-        if done and _is_answered(stopped):
-            return
-        if done:
-            stopped = actor.stopped.remote()
-    click.echo("draining", err=True)
-    ray.get(actor.stop.remote())
-    ray.wait([stopped])
+        signal.signal(number, signal.default_int_handler)
+    try:
+        while not _is_stopped(actor):
+            pass  # its process died, and Ray starts it again
+    except KeyboardInterrupt:
+        click.echo("draining", err=True)
+        ray.get(actor.stop.remote())
+        ray.get(actor.stopped.remote())
 
 
-def _is_answered(stopped: Any) -> bool:
-    """Return whether the gateway reported that it stopped; false if its process died."""
+def _is_stopped(actor: Any) -> bool:
+    """Wait for the gateway's end; return whether it was stopped, and did not die."""
     import ray
 
     try:
-        return bool(ray.get(stopped))
+        return bool(ray.get(actor.stopped.remote()))
     except ray.exceptions.ActorUnavailableError:
         return False
 

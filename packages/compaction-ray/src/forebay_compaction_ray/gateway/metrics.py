@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import (
     CollectorRegistry,
@@ -10,10 +11,12 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
+    start_http_server,
 )
 
 from forebay_compaction_ray.events import REPORTED, shown
 from forebay_compaction_ray.messages import Outcome
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import Kind, Metric, Unit
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # they double the number of series
@@ -71,6 +74,8 @@ DROPPED: Final = ("overwritten", "deleted", "expired")
 
 _BUCKETS_S: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds of the buckets of durations, in seconds."""
+_SILENCE_S: Final = 10.0
+"""A peer that is silent for this long is cut off."""
 
 
 class Metrics:
@@ -105,6 +110,15 @@ class Metrics:
         dropped["untold"] = max(0, outcome.entries_dropped - sum(dropped.values()))
         for cause, count in dropped.items():
             self.add("entries_dropped", count, cause=cause)
+
+    def serve(self, host: str, port: int) -> WSGIServer:
+        """Serve ``GET /metrics`` on a thread; raises `ConfigurationError` if the port is taken."""
+        try:
+            server, _ = start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise ConfigurationError(f"cannot listen on {host}:{port}: {error}") from error
+        server.RequestHandlerClass.timeout = _SILENCE_S  # type: ignore[attr-defined]
+        return server
 
     def to_plain(self) -> dict[str, float]:
         """Return name with labels, as Prometheus writes it → number; without buckets."""

@@ -11,7 +11,6 @@ from wsgiref.simple_server import WSGIServer
 import ray
 
 from forebay_compaction_ray.gateway.core import GatewayCore
-from forebay_compaction_ray.gateway.prometheus import serve_metrics
 from forebay_compaction_ray.gateway.security import CurrentSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.gateway.storages import GatewayStorages
@@ -81,7 +80,7 @@ class GatewayActor:
     async def _serve(self) -> str:
         spec = self._spec
         if spec.metrics_port is not None and self._metrics is None:
-            self._metrics = serve_metrics(self._core.metrics, spec.host, spec.metrics_port)
+            self._metrics = self._core.metrics.serve(spec.host, spec.metrics_port)
         security = CurrentSecurity(spec.security.read)
         self._server = GatewayServer(self._core, security, self._orders.write)
         return await self._server.start(spec.host, spec.port)

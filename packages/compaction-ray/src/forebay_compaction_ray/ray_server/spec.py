@@ -35,7 +35,7 @@ class GatewaySpec:
 
     workers: int = option(int, 1, "Workers to start.", minimum=1)
     host: str = option(str, "127.0.0.1", "Interface to listen on.")
-    port: int = option(PORT, 9461, "Port to listen on; 0 takes a free one.", minimum=0)
+    port: int = option(PORT, 9461, "Port to listen on; 0 takes a free one.")
     policy: str = option(
         one_of(*POLICIES), "least-occupied", f"Which worker gets a job: {' or '.join(POLICIES)}."
     )
