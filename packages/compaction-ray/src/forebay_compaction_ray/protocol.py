@@ -71,13 +71,13 @@ def pack(message: Mapping[str, Any]) -> bytes:
     return cast("bytes", msgpack.packb(plain, use_bin_type=True))
 
 
-def unpack(data: bytes, *, limit: int = MESSAGE_BYTES) -> dict[str, Any]:
+def unpack(data: bytes) -> dict[str, Any]:
     """Decode a message and check that both sides understand each other.
 
     Raises `MalformedMessageError` for data that is not a message, `RefusedError` for a peer of an
     incompatible version.
     """
-    message = decode(data, limit=limit)
+    message = decode(data)
     theirs, their_oldest = message.get("v"), message.get("min_v")
     if not isinstance(theirs, int) or not isinstance(their_oldest, int):
         raise MalformedMessageError("the message has no version")
@@ -90,10 +90,10 @@ def unpack(data: bytes, *, limit: int = MESSAGE_BYTES) -> dict[str, Any]:
     return message
 
 
-def decode(data: bytes, *, limit: int = MESSAGE_BYTES) -> dict[str, Any]:
+def decode(data: bytes) -> dict[str, Any]:
     """Decode a map of plain data; raises `MalformedMessageError`."""
-    if len(data) > limit:
-        raise MalformedMessageError(f"a message of {len(data)} bytes, at most {limit}")
+    if len(data) > MESSAGE_BYTES:
+        raise MalformedMessageError(f"a message of {len(data)} bytes, at most {MESSAGE_BYTES}")
     try:
         message = msgpack.unpackb(
             data,

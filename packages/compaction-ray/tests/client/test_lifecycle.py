@@ -83,7 +83,6 @@ OVERDUE = {"waited_s": 300.0}
     ("kind", "spent", "fallback", "fail"),
     [
         (Kind.NEVER, FRESH, E.FALL_BACK, E.FAIL),
-        (Kind.LATE, FRESH, E.FALL_BACK, E.FAIL),
         (Kind.AWAY, FRESH, E.FALL_BACK, E.AGAIN),
         (Kind.AWAY, WAITED, E.FALL_BACK, E.FAIL),
         (Kind.BUSY, FRESH, E.AGAIN, E.AGAIN),

@@ -49,7 +49,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 _POLL_S: Final = 10.0
 """Duration of a long poll."""
 _QUEUED_POLL_S: Final = 2.0
-"""Duration of a poll in a queue, while other gateways might take the job."""
+"""Duration of a poll in a queue: another gateway might take the job meanwhile."""
 _SILENCE_S: Final = 10.0
 """A gateway that has the job and does not answer for this long is given up."""
 _VERDICTS: Final = (CompactionFault.PERMANENT, CompactionFault.CORRUPTION)
@@ -120,7 +120,7 @@ class TrackedJob:
         """How often it was begun and not done, in whatever process."""
         self._judges: dict[str, CompactionFault | None] = {}
         """Workers that have not done it, with the fault that each reported."""
-        self._so_far = Trouble(Kind.LATE, "it waited for a thread", "queue")
+        self._so_far = Trouble(Kind.NEVER, "it waited for a thread", "queue")
         """The last trouble, for when its time is over."""
         self._pause_s = _FIRST_PAUSE_S
         self._actions: Final[Mapping[State, Callable[[], Step | Trouble]]] = {
@@ -248,7 +248,7 @@ class TrackedJob:
         why = f"it was not done after {patience.waited_s:.0f} s at {gateway.address}"
         if queued:
             why += f", the last {patience.idle_s:.0f} of them in the queue"
-        return Trouble(Kind.LATE, why, "queue")
+        return Trouble(Kind.NEVER, why, "queue")
 
     def _stuck(self, gateway: Gateway) -> Trouble | None:
         """Return the trouble of a gateway that cannot begin the job while another one could."""
@@ -268,9 +268,8 @@ class TrackedJob:
     def _wait_s(self, *, queued: bool) -> float:
         if self._silent_since_s is not None:
             return 0.0  # the first answer counts
-        moves = queued and len(self._here.gateways.up()) > 1
         left_s = self._patience().left_s(queued=queued)
-        return max(0.0, min(left_s, _QUEUED_POLL_S if moves else _POLL_S))
+        return max(0.0, min(left_s, _QUEUED_POLL_S if queued else _POLL_S))
 
     def _seen(self, gateway: Gateway, view: JobView) -> Step | Trouble:
         """Return what the state of the job at a gateway means."""
@@ -316,22 +315,19 @@ class TrackedJob:
 
     def _verified(self) -> Step:
         """Read the outputs of a job that its gateway reports done: no task waits for it."""
-        here = self._here
-        if self.job is None:
-            here.counts.add("done")
-            return Step(Event.UNREAD)
+        here, event = self._here, Event.UNREAD
         try:
-            result = self.job.stored_result(here.storage.child(self.job.operator))
-            here.read(self.job, result.outputs)
+            if self.job is not None:
+                result = self.job.stored_result(here.storage.child(self.job.operator))
+                here.read(self.job, result.outputs)
+                here.damaged_s.pop(self._submission.work, None)
+                event = Event.INTACT
         except (CorruptStateError, ObjectNotFoundError) as error:
             return self._damaged(error)
         except StorageError as error:
             _log.warning("compaction %s is verified when it is installed: %s", self.id, error)
-            here.counts.add("done")
-            return Step(Event.UNREAD)
-        here.damaged_s.pop(self._submission.work, None)
         here.counts.add("done")
-        return Step(Event.INTACT)
+        return Step(event)
 
     def _damaged(self, error: Exception) -> Step:
         """Hand the job back: what is below its prefix stays there, so only another prefix helps.
@@ -368,7 +364,7 @@ class TrackedJob:
         if trouble.kind is Kind.FAILED:
             here.counts.add("retries")
         here.gateways.warn(trouble)
-        self._so_far = attrs.evolve(trouble, kind=Kind.LATE)
+        self._so_far = attrs.evolve(trouble, kind=Kind.NEVER)
         self._pause(trouble.pause_s)
         return Step(event)
 

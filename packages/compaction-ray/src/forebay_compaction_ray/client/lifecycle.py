@@ -133,9 +133,7 @@ class Kind(enum.IntEnum):
     AWAY = 2
     """No gateway could be asked, or the gateways refused the client."""
     NEVER = 3
-    """It is above the limits, or the files are not there: waiting does not help."""
-    LATE = 4
-    """Its time was over at a gateway."""
+    """Its time is over, it is above the limits, or the files are not there: waiting is no help."""
 
 
 @attrs.frozen
