@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from py4j.clientserver import JavaClient
 
 from forebay_spark_runtime import keyed
 from forebay_state_api import (
@@ -285,3 +286,16 @@ def test_order_by_goes_across_both_inputs(spark):
         ("left" if n % 2 else "right", n) for n in range(6)
     ]
     assert [row.tags for row in rows if row.side == "left"] == [{"k": 1}, {"k": 3}, {"k": 5}]
+
+
+def test_making_an_operator_asks_the_jvm_little(stage, monkeypatch):
+    """A query makes its operators at each start, and in ``foreachBatch`` with each micro-batch."""
+    asked = []
+    send = JavaClient.send_command
+    monkeypatch.setattr(
+        JavaClient, "send_command", lambda *a, **b: asked.append(a) or send(*a, **b)
+    )
+    source = stage.source()
+    asked.clear()
+    keyed(source, "user", uid="totals", parallelism=2).process(Plain(), SCHEMA)
+    assert 10 < len(asked) < 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from unittest.mock import MagicMock, PropertyMock
 
 import pytest
 
@@ -89,6 +90,16 @@ def test_counters_grow_gauges_are_set_and_labels_are_in_the_name():
         f"forebay_keyed_keys{ending}": 3,
         f"forebay_keyed_phase_seconds_total{ending}..phase..open": 1.0,
     }
+
+
+def test_the_class_path_is_searched_once_for_all_metrics():
+    context = MagicMock()
+    type(context)._jvm = jvm = PropertyMock()
+    shown = SparkMetrics(context)
+    shown.show(batch("a", rows_in=2, keys=3))
+    shown.show(batch("b", rows_in=2, keys=3))
+    assert len(shown._accumulators) == 4
+    jvm.assert_called_once()
 
 
 def test_a_failure_is_logged_once(caplog):

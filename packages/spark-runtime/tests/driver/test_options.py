@@ -112,13 +112,20 @@ class Bounded:
         context = SimpleNamespace(
             getLocalProperty=lambda _: None,
             defaultParallelism=2,
-            getConf=lambda: SimpleNamespace(get=lambda _, default: default),
+            _conf=SimpleNamespace(get=lambda _, default: default),
         )
         self.sparkSession = SimpleNamespace(conf=Settings(), sparkContext=context)
 
 
 class Settings:
-    getAll = {f"{PREFIX}state.dir": "/state"}  # noqa: RUF012 - pyspark's name
+    """The configuration of a session in a JVM, with one setting."""
+
+    def __init__(self):
+        names = SimpleNamespace(mkString=lambda _: f"{PREFIX}state.dir")
+        self._jconf = SimpleNamespace(getAll=lambda: SimpleNamespace(keySet=lambda: names))
+
+    def get(self, name):
+        return {f"{PREFIX}state.dir": "/state"}[name]
 
 
 def bounded(**given):

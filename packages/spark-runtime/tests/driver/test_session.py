@@ -1,4 +1,4 @@
-"""Reading the session's settings, where pyspark lists them and where only SQL does."""
+"""Reading the session's settings, from a JVM, where pyspark lists them and where only SQL does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = {key: value for key, value in SETTINGS.items() if key != "spark.app.name"
 
 
 class OldConf:
-    """The runtime configuration before pyspark 4, without ``getAll``."""
+    """The runtime configuration of Connect before pyspark 4, without ``getAll``."""
 
     def get(self, key):
         return SETTINGS[key]
@@ -24,6 +24,18 @@ class OldConf:
 
 class Conf(OldConf):
     getAll = SETTINGS
+
+
+class ClassicConf(OldConf):
+    """A configuration in a JVM, which gives the names of its settings as one text."""
+
+    def __init__(self):
+        names = SimpleNamespace(mkString=lambda between: between.join(SETTINGS))
+        self._jconf = SimpleNamespace(getAll=lambda: SimpleNamespace(keySet=lambda: names))
+
+
+class ConnectSession(SimpleNamespace):
+    __module__ = "pyspark.sql.connect.session"
 
 
 def redacted(statement):
@@ -39,8 +51,12 @@ def redacted(statement):
 
 
 def test_settings_that_sql_would_redact_are_read_as_they_are():
-    assert configuration(SimpleNamespace(conf=OldConf(), sql=redacted)) == OURS
+    assert configuration(ConnectSession(conf=OldConf(), sql=redacted)) == OURS
 
 
 def test_settings_where_pyspark_lists_them():
-    assert configuration(SimpleNamespace(conf=Conf())) == OURS
+    assert configuration(ConnectSession(conf=Conf())) == OURS
+
+
+def test_settings_of_a_session_in_a_jvm():
+    assert configuration(SimpleNamespace(conf=ClassicConf())) == OURS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_spark_runtime.arrow.figures_column import COLUMN, KEYS, SUMS
@@ -22,33 +22,30 @@ FIELD: Final = "figures"
 
 def observed(df: DataFrame, uid: str) -> DataFrame:
     """Return ``df`` without the rows of figures, which are observed as ``forebay:<uid>``."""
-    figures = _added_up(F.collect_list(COLUMN)).alias(FIELD)
+    figures = F.expr(_ADDED_UP).alias(FIELD)
     return df.observe(f"{PREFIX}{uid}", figures).where(f"{COLUMN} IS NULL").drop(COLUMN)
 
 
-def _added_up(rows: Column) -> Column:
-    """Return a map of the totals of all subtasks, without what is not known.
+def _added_up(rows: str) -> str:
+    """Return a map of the totals of all subtasks, without what is not known, in SQL.
 
     The rows are sorted, by the subtask's number before all, so that a second row of a subtask
-    follows the first. ``rows`` occurs once: each occurrence would be collected again.
+    follows the first. ``rows`` occurs once: each occurrence would be collected again. It is a text,
+    because each part of an expression costs pyspark several calls of the JVM.
     """
-    unknown = F.array_repeat(F.lit(None).cast("double"), len(KEYS) + 1)
-    start = F.struct(F.lit(-1.0).alias("subtask"), unknown.alias("totals"))
+    start = f"array_repeat(cast(null as double), {len(KEYS) + 1})"
+    total = (
+        f"transform(done.totals, (one, at_) -> if(at_ <= {len(SUMS)}, "
+        "coalesce(one + next_[at_], one, next_[at_]), greatest(one, next_[at_])))"
+    )
+    added = f"named_struct('subtask', next_[0], 'totals', {total})"
     # One text instead of many literals: Spark prints the plan in errors.
-    keys = F.split(F.lit(",".join(KEYS)), ",")
+    named = f"map_from_arrays(split('{','.join(KEYS)}', ','), slice(done.totals, 2, {len(KEYS)}))"
+    totals = (
+        f"aggregate(array_sort({rows}), named_struct('subtask', -1D, 'totals', {start}), "
+        f"(done, next_) -> if(next_[0] = done.subtask, done, {added}), done -> {named})"
+    )
+    return f"map_filter({totals}, (key_, number_) -> number_ IS NOT NULL)"
 
-    def add(total: Column, row: Column) -> Column:
-        totals = F.transform(
-            total["totals"],
-            lambda one, at: F.when(
-                at <= len(SUMS), F.coalesce(one + row[at], one, row[at])
-            ).otherwise(F.greatest(one, row[at])),
-        )
-        added = F.struct(row[0].alias("subtask"), totals.alias("totals"))
-        return F.when(row[0] == total["subtask"], total).otherwise(added)
 
-    def named(total: Column) -> Column:
-        return F.map_from_arrays(keys, F.slice(total["totals"], 2, len(KEYS)))
-
-    totals = F.aggregate(F.array_sort(rows), start, add, named)
-    return F.map_filter(totals, lambda _, number: number.isNotNull())
+_ADDED_UP: Final = _added_up(f"collect_list({COLUMN})")

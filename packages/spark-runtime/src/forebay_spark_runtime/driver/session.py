@@ -1,5 +1,7 @@
 """Reads the driver's session: its settings, its default parallelism, the current micro-batch."""
 
+# ruff: noqa: SLF001 - pyspark has no public way that takes few calls
+
 from __future__ import annotations
 
 import sys
@@ -40,11 +42,19 @@ def is_connect(session: Any) -> bool:
 def configuration(session: Any) -> dict[str, str]:
     """Return the session's settings for Forebay, including the application's."""
     conf = session.conf
-    if hasattr(type(conf), "getAll"):
-        return {key: value for key, value in dict(conf.getAll).items() if _matters(key)}
-    # Use only the keys of SET: it redacts values where a key or a value looks like a secret.
-    keys = [row.key for row in session.sql("SET").collect() if _matters(row.key)]
-    return {key: conf.get(key) for key in keys}
+    if is_connect(session) and hasattr(type(conf), "getAll"):
+        return {key: value for key, value in conf.getAll.items() if _matters(key)}
+    return {key: conf.get(key) for key in _names(session) if _matters(key)}
+
+
+def _names(session: Any) -> list[str]:
+    """Return the names of all settings that have a value in the session."""
+    if is_connect(session):
+        # Use only the keys of SET: it redacts values where a key or a value looks like a secret.
+        return [row.key for row in session.sql("SET").collect()]
+    # In one text: py4j asks the JVM for each element of a collection.
+    names: str = session.conf._jconf.getAll().keySet().mkString("\n")
+    return names.split("\n")
 
 
 def _matters(key: str) -> bool:
@@ -99,7 +109,7 @@ def refuse_speculation(session: Any, given: dict[str, str]) -> None:
     """
     value = given.get(_SPECULATION)
     if value is None and not is_connect(session):
-        value = session.sparkContext.getConf().get(_SPECULATION, "false")
+        value = session.sparkContext._conf.get(_SPECULATION, "false")
     if str(value).lower() == "true":
         raise ConfigurationError(
             "spark.speculation is on: two copies of a task would make one version of the state at "

@@ -15,6 +15,7 @@ import logging
 import re
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from forebay_spark_runtime.driver.operator_batch import OperatorBatch
@@ -104,14 +105,23 @@ class SparkMetrics:
             self._shown[name] = after
 
     def _registered(self, name: str) -> Any:
-        jvm = self._context._jvm
         scala_context = self._context._jsc.sc()
         accumulator = scala_context.doubleAccumulator(name)
-        empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        source = getattr(jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
-        getattr(source, "MODULE$").register(scala_context, empty.updated(name, accumulator))
+        empty, source = self._empty_and_source
+        source.register(scala_context, empty.updated(name, accumulator))
         self._accumulators[name] = accumulator
         return accumulator
+
+    @cached_property
+    def _empty_and_source(self) -> tuple[Any, Any]:
+        """Scala's empty map and Spark's source of accumulators.
+
+        They are looked up once: a JVM searches all jars for each part of a dotted name.
+        """
+        jvm = self._context._jvm
+        empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        source = getattr(jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
+        return empty, getattr(source, "MODULE$")
 
 
 def registered_name(metric: Metric, labels: list[tuple[str, str]]) -> str:
