@@ -161,6 +161,25 @@ def test_a_removed_key_leaves_nothing_and_its_timer_does_not_fire(query):
     assert row[:3] == ("b", 5, [Decimal(5)])
 
 
+def test_edited_timers_are_all_that_there_are(query):
+    query.run(*batch(1))
+    path = str(query.folder / "timers.parquet")
+    query.command("export", path, "--timers", "--provisional")
+    table = pq.read_table(path)
+    assert sorted(table["key"].to_pylist()) == [*KEYS]
+    sooner = pa.array([query.clock.now + timedelta(hours=1)] * 2, pa.timestamp("us", "UTC"))
+    kept = table.filter(pa.compute.field("key").isin(["b", "c"]))
+    at = kept.column_names.index("time")
+    pq.write_table(kept.set_column(at, "time", sooner), path)
+    assert query.imported("--timers", path)["timers"] == 2
+    query.job.restart()
+    query.run(("b", 1))  # replaces the timer of its key
+    query.clock.advance(timedelta(hours=2))
+    assert query.run() == [("c", "fired")]
+    query.clock.advance(timedelta(hours=4))
+    assert query.run() == [("b", "fired")]
+
+
 def test_a_batch_that_spark_did_not_commit_runs_again_on_the_copy(query):
     query.run(*batch(1))
     query.run(*batch(1))
@@ -240,7 +259,9 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(query, 
     ("arguments", "said"),
     [
         ((), "nothing to import"),
-        (("total",), "not of the form STATE=FILE"),
+        (("=total.parquet",), "not of the form STATE=FILE"),
+        (("total",), "a table is a .parquet or an .arrow file"),
+        (("total=a.parquet", "--savepoint", "s"), "--savepoint is for a new operator"),
         (("total=nothing.parquet",), "there is no file"),
         (("total=nothing.csv",), "a table is a .parquet or an .arrow file"),
         (("--remove-key", "zed"), "holds the key 'zed'"),

@@ -44,7 +44,7 @@ COMMANDS: Final = (
     LazyCommand(
         "import",
         f"{_HERE}.state_import:import_state",
-        "Replace the version that a stopped query opens next by an edited copy of it.",
+        "Make an operator of tables, or mend the version that a stopped query opens next.",
     ),
     LazyCommand(
         "schema",

@@ -37,6 +37,7 @@ _PART: Final = "part-{:05d}.{}"
 @click.option("--format", "chosen", type=click.Choice([*FORMATS]), help="Default: by the ending.")
 @click.option("--where", help="A condition, such as: value > 100 and key != 'test'.")
 @click.option("--columns", help="Columns, separated by commas; default: all of them.")
+@click.option("--timers", is_flag=True, help="The registered timers, in place of states.")
 @click.option("--flat", is_flag=True, help="A row per element of a list or entry of a map.")
 @click.option("--key-groups", callback=key_groups_of, metavar="A..B", help="Only these key groups.")
 @click.option(
@@ -59,6 +60,7 @@ def export_state(
     rows_per_file: int | None,
     version: str | None,
     source: StateSource,
+    timers: bool,
     flat: bool,
     overwrite: bool,
     as_json: bool,
@@ -70,7 +72,7 @@ def export_state(
     form = format_of(target, chosen)
     files = _Files(target, form, source.read.settings.storage_options(), overwrite=overwrite)
     with source.open(version) as snapshot, shown_progress() as progress:
-        reader = tables(snapshot, state, key_groups, flat=flat)
+        reader = tables(snapshot, state, key_groups, flat=flat, timers=timers)
         names = chosen_columns(reader.schema, columns)
         condition = None if where is None else condition_of(where, reader.schema)
         progress.stage("exporting")

@@ -39,11 +39,20 @@ def key_groups_of(_: click.Context, __: click.Parameter, text: str | None) -> Ke
 
 
 def tables(
-    snapshot: Snapshot, state: str | None, groups: KeyGroupRange | None, *, flat: bool
+    snapshot: Snapshot,
+    state: str | None,
+    groups: KeyGroupRange | None,
+    *,
+    flat: bool,
+    timers: bool = False,
 ) -> pa.RecordBatchReader:
-    """Return the table of a state, or of the operator for ``None``."""
+    """Return the table of a state, or of the operator for ``None``, or of its timers."""
     if groups is not None and groups.end >= snapshot.max_parallelism:
         raise ConfigurationError(f"there are {snapshot.max_parallelism} key groups, from 0")
+    if timers and (state is not None or flat):
+        raise ConfigurationError("--timers comes without --state and --flat")
+    if timers:
+        return snapshot.timer_table(key_groups=groups)
     if state is not None:
         return snapshot.to_arrow(state, flat=flat, key_groups=groups)
     if flat:

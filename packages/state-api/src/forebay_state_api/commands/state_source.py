@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import click
@@ -47,6 +47,12 @@ class StateSource:
         return snapshot_of(self.read, self.choose(version), show_expired=self.show_expired)
 
 
+query_option: Final = click.option(
+    "--query", help="The query's id, or its name; not needed if it is alone."
+)
+uid_option: Final = click.option("--uid", help="The operator's uid; not needed if it is alone.")
+
+
 def state_source(command: Callable[..., T]) -> Callable[..., T]:
     """Add the options that name an operator; the command receives ``source``."""
 
@@ -61,15 +67,15 @@ def state_source(command: Callable[..., T]) -> Callable[..., T]:
         show_expired: bool,
         **given: Any,
     ) -> T:
-        read = _operator(state_dir, query, uid, conf)
+        read = stored_operator(state_dir, query, uid, conf)
         source = StateSource(read=read, provisional=provisional, show_expired=show_expired)
         return command(*args, source=source, **given)
 
     for option in reversed(
         (
             state_dir_option,
-            click.option("--query", help="The query's id, or its name; not needed if it is alone."),
-            click.option("--uid", help="The operator's uid; not needed if it is alone."),
+            query_option,
+            uid_option,
             click.option(
                 "--provisional",
                 is_flag=True,
@@ -90,9 +96,13 @@ version_option = click.option(
 )
 
 
-def _operator(
+def stored_operator(
     state_dir: str, query: str | None, uid: str | None, conf: Mapping[str, str]
 ) -> ReadFrom:
+    """Return the stored operator with these names, where ``None`` stands for any.
+
+    Raises `ConfigurationError` unless there is exactly one; it lists those that there are.
+    """
     settings = reader_settings(conf)
     root = state_directory(state_dir, settings)
     found = stored_operators(root, query=query, uid=uid)

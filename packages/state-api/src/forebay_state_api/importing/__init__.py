@@ -1,9 +1,12 @@
 """Bring state along: write a version from rows, outside a job.
 
-`replacing` edits the version that a stopped query opens next. `part` writes one subtask's key
-groups through its backend; `versions.imported` publishes all parts as one version.
+`first_version` makes an operator of tables, and `replacing` edits the version that a stopped query
+opens next. Both check all rows first (`checked_tables`, `splitting`, `row_readers`). `part` writes
+one subtask's key groups through its backend; `versions.imported` publishes all parts as one
+version.
 """
 
+from forebay_state_api.importing.first_version import Imported, import_state
 from forebay_state_api.importing.replacing import Replaced, replace_state
 
-__all__ = ["Replaced", "replace_state"]
+__all__ = ["Imported", "Replaced", "import_state", "replace_state"]

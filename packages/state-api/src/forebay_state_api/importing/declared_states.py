@@ -15,15 +15,18 @@ from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
 from forebay_state_api.engine.restore import default_options
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.reading.stored_states import StateInfo, state_of
+from forebay_state_api.reading.stored_states import StateInfo, key_type_of, state_of, timer_spec
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.versions.epochs import RunIdentity
+from forebay_state_api.versions.manifest import lineages_of
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import StateBackend
+    from forebay_state_api.reading.snapshot import Snapshot
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +61,27 @@ class DeclaredStates:
             lineages={one.name: Lineage(one.description(), one.generations) for one in specs},
             ttl_us={name: ttl.ttl_us for name, ttl in ttls.items() if ttl is not None},
             has_timers=engine.timers is not None,
+        )
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> Self:
+        """Return what was declared when a stored version was made.
+
+        Raises `ConfigurationError` if it has no keyed state.
+        """
+        key = key_type_of(snapshot.manifests)
+        if key is None:
+            raise ConfigurationError(
+                f"version {snapshot.version} of operator {snapshot.uid!r} has no keyed state"
+            )
+        lineages = lineages_of(snapshot.manifests)
+        ttls = {name: info.ttl_us for name, info in snapshot.states.items()}
+        return cls(
+            uid=snapshot.uid,
+            key=key,
+            lineages={name: lineages[name] for name in snapshot.states},
+            ttl_us={name: us for name, us in ttls.items() if us is not None},
+            has_timers=timer_spec(snapshot.manifests) is not None,
         )
 
     def infos(self) -> dict[str, StateInfo]:

@@ -86,3 +86,10 @@ _NESTED: Final[Mapping[str, Callable[[Mapping[str, Any]], Convert | None]]] = {
     "record": _record,
     "dict": _dict,
 }
+
+
+def null_stays(convert: Convert | None) -> Convert:
+    """Return ``convert`` for values that may be ``None``."""
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)

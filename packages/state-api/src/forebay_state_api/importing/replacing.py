@@ -6,18 +6,20 @@ is checked before the first file is written, and the copy counts when all of it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_state_api.contract.backend import NO_TIME, Opening
 from forebay_state_api.contract.changes import Changes, PointChanges
-from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.cells import BY_KEY, DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.watermark import TimerClocks
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.importing.checked_tables import CheckedTables
 from forebay_state_api.importing.part import ImportedTimer, PartWriter
 from forebay_state_api.importing.spark_checkpoint import StoppedQuery
-from forebay_state_api.importing.state_table import StateTable
+from forebay_state_api.importing.tables import Tables
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.rows import cells_of
@@ -37,9 +39,8 @@ from forebay_state_api.versions.manifest import TTL_US, lineages_of
 from forebay_state_api.versions.operator_state import OperatorStateContent
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from forebay_state_api.contract.backend import TableSpec
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.versions.manifest import Manifest
 
@@ -56,6 +57,8 @@ class Replaced:
     a dry run."""
     rows: Mapping[str, int]
     """Replaced state → its rows."""
+    timers: int | None
+    """The timers that replaced all others; ``None``: they stayed."""
 
 
 def replace_state(
@@ -64,7 +67,8 @@ def replace_state(
     query: str,
     uid: str,
     checkpoint: str,
-    tables: Mapping[str, pa.Table],
+    tables: Mapping[str, Any] | Any,
+    timers: Any = None,
     without_keys: Sequence[Any] = (),
     dry_run: bool = False,
     conf: Mapping[str, str] | None = None,
@@ -75,13 +79,20 @@ def replace_state(
     :param query: the query's id, or the name that was passed as ``query=``.
     :param uid: the operator's uid.
     :param checkpoint: the query's ``checkpointLocation``: a path or a URL.
+    :param tables: state → the rows that replace all of its rows, in the columns of
+        `Snapshot.to_arrow`; or one table in those of `Snapshot.table`, which replaces the states
+        that it has, and where null is no content. A table is a `pyarrow.Table`, a
+        `pyarrow.dataset.Dataset`, which is read in batches, or an object with the Arrow C stream.
+        A key without a row is removed from that state.
+    :param timers: a table of timers that replaces all timers, as `Snapshot.timer_table` has it.
     :param conf: settings ``spark.forebay.*``, such as those of the storage.
 
     The other parameters, and the errors, are those of `replace_version`.
     """
     read = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
     with open_next_version(read, checkpoint) as snapshot:
-        return replace_version(snapshot, tables=tables, without_keys=without_keys, dry_run=dry_run)
+        given = Tables.of(tables, timers)
+        return replace_version(snapshot, given, without_keys=without_keys, dry_run=dry_run)
 
 
 def open_next_version(read: ReadFrom, checkpoint: str) -> Snapshot:
@@ -108,16 +119,15 @@ def open_next_version(read: ReadFrom, checkpoint: str) -> Snapshot:
 
 def replace_version(
     snapshot: Snapshot,
+    tables: Tables,
     *,
-    tables: Mapping[str, pa.Table],
     without_keys: Sequence[Any] = (),
     dry_run: bool = False,
     progress: Progress = SILENT,
 ) -> Replaced:
     """Publish an edited copy of the version that ``snapshot`` shows.
 
-    :param tables: state → the rows that replace all of its rows, in the columns of
-        `Snapshot.to_arrow`; a key without a row is removed from that state.
+    :param tables: the tables, as for `replace_state`.
     :param without_keys: keys that are removed from every state, with their timers. Operator state
         and broadcast state are copied.
     :param dry_run: check everything, and write nothing.
@@ -127,76 +137,86 @@ def replace_version(
     `FencedError` if the query or another import begins meanwhile. What a failure leaves behind
     belongs to no version, and the janitor deletes it.
     """
-    target = ImportTarget.replacing(snapshot.source.storage, snapshot.opened.reader)
-    edit = _Edit.checked(snapshot, tables, without_keys)
-    rows = {name: len(table) for name, table in edit.tables.items()}
-    if dry_run:
-        return Replaced(version=target.version, run=None, rows=rows)
-    progress.stage("writing", len(snapshot.manifests))
-    parts = []
-    for manifest in snapshot.manifests:
-        parts.append(edit.part(manifest, target.version))
-        progress.advance()
-    first = snapshot.manifests[0]
-    run = publish(
-        snapshot.source.storage,
-        target,
-        parts,
-        uid=snapshot.uid,
-        backend=first.backend,
-        now_us=max(manifest.now_us for manifest in snapshot.manifests),
-    )
-    return Replaced(version=target.version, run=run, rows=rows)
+    storage = snapshot.source.storage
+    target = ImportTarget.replacing(storage, snapshot.opened.reader)
+    removed = frozenset(map(snapshot.address_of, without_keys))
+    with _checked(snapshot, tables) as checked:
+        edit = _Edit(snapshot, checked, removed)
+        run = None if dry_run else edit.publish(storage, target, progress)
+        return Replaced(
+            version=target.version,
+            run=run,
+            rows=checked.rows,
+            timers=checked.timers if checked.has_timers else None,
+        )
+
+
+def _checked(snapshot: Snapshot, tables: Tables) -> CheckedTables:
+    key = snapshot.key_codec
+    if key is None:
+        raise ConfigurationError(
+            f"version {snapshot.version} of operator {snapshot.uid!r} has no keyed state"
+        )
+    if tables.timers is not None and timer_spec(snapshot.manifests) is None:
+        raise ConfigurationError(
+            f"version {snapshot.version} of operator {snapshot.uid!r} has no table of timers: its "
+            "function has no on_timer"
+        )
+    ranges = [manifest.made.range for manifest in snapshot.manifests]
+    now_us = 0 if snapshot.now_us is None else snapshot.now_us
+    return CheckedTables(tables, snapshot.states, key, ranges, now_us=now_us)
 
 
 class _Edit:
     """The edited content of a version, part by part."""
 
-    def __init__(
-        self, snapshot: Snapshot, tables: Mapping[str, StateTable], removed: frozenset[Any]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, tables: CheckedTables, removed: frozenset[Any]) -> None:
         """``removed`` are the addresses of keys."""
         self._snapshot = snapshot
-        self.tables = tables
+        self._tables = tables
         self._removed = removed
         manifests = snapshot.manifests
-        self._lineages = lineages_of(manifests)
+        # The lists of each key's timers follow from the timers: a job lists them again.
+        left_out = {BY_KEY} if tables.has_timers else set()
+        lineages = lineages_of(manifests)
+        self._lineages = {name: one for name, one in lineages.items() if name not in left_out}
         # Of all subtasks: a table may bring cells of a state to one that has declared nothing.
-        self._descriptions = merged([one.descriptions for one in manifests], {})
-        self._generations = merged([one.generations for one in manifests], {})
+        self._descriptions = _without(merged([one.descriptions for one in manifests], {}), left_out)
+        self._generations = _without(merged([one.generations for one in manifests], {}), left_out)
         self._ttl_us = merged([one.metrics.get(TTL_US, {}) for one in manifests], {})
         self._timers = timer_spec(snapshot.manifests)
 
-    @classmethod
-    def checked(
-        cls, snapshot: Snapshot, tables: Mapping[str, pa.Table], without_keys: Sequence[Any]
-    ) -> _Edit:
-        """Read and check all tables and keys."""
-        key = snapshot.key_codec
-        if key is None:
-            raise ConfigurationError(
-                f"version {snapshot.version} of operator {snapshot.uid!r} has no keyed state"
-            )
-        now_us = 0 if snapshot.now_us is None else snapshot.now_us
-        read = {
-            name: StateTable(
-                snapshot.state(name), key, table, groups=snapshot.max_parallelism, now_us=now_us
-            )
-            for name, table in tables.items()
-        }
-        return cls(snapshot, read, frozenset(map(snapshot.address_of, without_keys)))
+    def publish(self, storage: ObjectStorage, target: ImportTarget, progress: Progress) -> str:
+        """Write all parts and make them a version; return the key of its run."""
+        manifests = self._snapshot.manifests
+        progress.stage("writing", len(manifests))
+        parts = []
+        for number, manifest in enumerate(manifests):
+            parts.append(self._part(number, manifest, target.version))
+            progress.advance()
+        return publish(
+            storage,
+            target,
+            parts,
+            uid=self._snapshot.uid,
+            backend=manifests[0].backend,
+            now_us=max(manifest.now_us for manifest in manifests),
+        )
 
-    def part(self, manifest: Manifest, version: int) -> ImportedPart:
+    def _part(self, number: int, manifest: Manifest, version: int) -> ImportedPart:
         """Write one subtask's files."""
-        snapshot, groups = self._snapshot, manifest.made.range
+        groups = manifest.made.range
         operator_state = OperatorStateContent.loaded(manifest.operator_state)
-        with PartWriter(snapshot.opened.backend, self._opening(manifest)) as writer:
+        with PartWriter(self._snapshot.opened.backend, self._opening(manifest)) as writer:
             for name, lineage in self._lineages.items():
                 if name not in (TIMERS, DIRECTORY):
-                    self._write(writer, spec_of(lineage), groups)
+                    self._copy(writer, spec_of(lineage), groups)
+            for spec, changes in self._tables.changes(number):
+                writer.apply(spec, self._without_removed(changes, spec))
             if self._timers is not None:
-                assert snapshot.key_codec is not None
-                writer.add_timers(snapshot.key_codec, self._kept_timers(self._timers, groups))
+                assert self._snapshot.key_codec is not None
+                timers = self._timers_of(number, self._timers, groups)
+                writer.add_timers(self._snapshot.key_codec, timers)
             part = writer.commit(version, manifest.made.subtask)
         return attrs.evolve(
             part,
@@ -205,8 +225,16 @@ class _Edit:
             operator_state=manifest.operator_state,
             operator_files=[blob.name for blob in operator_state.files()],
             metrics={TTL_US: self._ttl_us} if self._ttl_us else {},
-            times=manifest.times,
+            times=self._times(manifest, part),
         )
+
+    def _times(self, manifest: Manifest, part: ImportedPart) -> Mapping[str, Any]:
+        """Return the clocks of timers: those of the version, with the next of new timers."""
+        if not self._tables.has_timers:
+            return manifest.times
+        next_us = TimerClocks.loaded(part.times).next_us
+        clocks = TimerClocks.loaded(manifest.times)
+        return attrs.evolve(clocks, next_us=next_us, lists=False).stored()
 
     def _opening(self, manifest: Manifest) -> Opening:
         source = self._snapshot.source
@@ -222,12 +250,11 @@ class _Edit:
             cache_bytes=0,
         )
 
-    def _write(self, writer: PartWriter, spec: TableSpec, groups: KeyGroupRange) -> None:
+    def _copy(self, writer: PartWriter, spec: TableSpec, groups: KeyGroupRange) -> None:
         writer.declare(spec)
-        table = self.tables.get(spec.name)
-        changes = self._stored(spec, groups) if table is None else table.changes(groups)
-        for one in changes:
-            writer.apply(spec, self._without_removed(one, spec))
+        if spec.name not in self._tables.names:
+            for one in self._stored(spec, groups):
+                writer.apply(spec, self._without_removed(one, spec))
 
     def _stored(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[Changes]:
         with self._snapshot.opened.scanning(groups) as backend:
@@ -252,15 +279,29 @@ class _Edit:
             return lambda key: key not in self._removed
         return lambda key: address(key) not in self._removed
 
-    def _kept_timers(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[ImportedTimer]:
+    def _timers_of(
+        self, number: int, spec: TableSpec, groups: KeyGroupRange
+    ) -> Iterator[ImportedTimer]:
+        timers = (
+            self._tables.timers_of(number)
+            if self._tables.has_timers
+            else self._stored_timers(spec, groups)
+        )
+        for timer in timers:
+            if self._snapshot.address_of(timer.key) not in self._removed:
+                yield timer
+
+    def _stored_timers(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[ImportedTimer]:
         assert spec.user_key is not None
         original = spec.user_key.original or (lambda address: address)
-        with self._snapshot.opened.scanning(groups) as backend:
-            for changes in backend.table(spec).export(_KEYS):
-                for cell in cells_of(changes):
-                    for at_us, key, packed in map(original, cell.content):
-                        if self._snapshot.address_of(key) not in self._removed:
-                            yield ImportedTimer(cell.group, cell.key[1], at_us, key, packed)
+        for changes in self._stored(spec, groups):
+            for cell in cells_of(changes):
+                for at_us, key, packed in map(original, cell.content):
+                    yield ImportedTimer(cell.group, cell.key[1], at_us, key, packed)
+
+
+def _without(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: entry for name, entry in entries.items() if name not in names}
 
 
 def _points(changes: PointChanges, stays: Callable[[Any], bool]) -> PointChanges:

@@ -5,7 +5,8 @@ The table of a state has the columns ``key`` (``key_1``, ``key_2`` … for sever
 ``written`` and ``expires``. Lists and maps are nested; flattened, each element has a row with its
 ``position``, each entry a row with its ``user_key``.
 
-The table of an operator has a row per key and namespace, and a column per state, named like it.
+The table of an operator has a row per key and namespace, and a column per state, named like it. The
+table of timers has ``domain`` and ``time`` in place of a value.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from forebay_state_api.reading.columns import (
     types_of,
 )
 from forebay_state_api.reading.joining import StateJoin
-from forebay_state_api.reading.rows import StateRow
+from forebay_state_api.reading.rows import StateRow, Timer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,17 @@ def operator_reader(
         pages = (arrays for part in parts for arrays in join.arrays(part))
     batches = (lib.RecordBatch.from_arrays(arrays, schema=schema) for arrays in pages)
     return lib.RecordBatchReader.from_batches(schema, batches)
+
+
+def timer_reader(content: VersionContent, timers: Iterator[Timer]) -> pa.RecordBatchReader:
+    """Return a table of timers."""
+    lib = arrow()
+    domain, time = ArrowType(lib.string(), None), ArrowType(lib.timestamp("us", "UTC"), None)
+    columns = [
+        column_of("domain", domain, lambda timer: timer.domain),
+        column_of("time", time, lambda timer: timer.time),
+    ]
+    return RowTable(content.key_codec, columns).reader(timers)
 
 
 def _value_columns(info: StateInfo, *, flat: bool) -> Iterator[Column]:

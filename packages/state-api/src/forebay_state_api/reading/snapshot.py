@@ -17,7 +17,12 @@ from forebay_state_api.engine.timers.watermark import DOMAINS
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
 from forebay_state_api.plugins import plugins
-from forebay_state_api.reading.arrow_tables import JOIN_BYTES, operator_reader, state_reader
+from forebay_state_api.reading.arrow_tables import (
+    JOIN_BYTES,
+    operator_reader,
+    state_reader,
+    timer_reader,
+)
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.opened_version import OpenedVersion
 from forebay_state_api.reading.operator_state import operator_state_parts
@@ -201,6 +206,13 @@ class Snapshot(VersionContent):
                                 namespace=unpacked_namespace(packed),
                                 key_group=cell.group,
                             )
+
+    def timer_table(self, *, key_groups: KeyGroupRange | None = None) -> pa.RecordBatchReader:
+        """Return the registered timers as Arrow: ``domain`` and ``time`` of each key.
+
+        Empty if the operator has none. Needs pyarrow.
+        """
+        return timer_reader(self, self.timers(key_groups=key_groups))
 
     def to_arrow(
         self,

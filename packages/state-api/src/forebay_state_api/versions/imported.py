@@ -15,8 +15,9 @@ it, under `IMPORTED`.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -161,6 +162,21 @@ def publish(
     Raises `FencedError` if a query or another import begins at the same time, and
     `ConfigurationError` if the operator has got state since `check_vacant`.
     """
+    with published(storage, target, parts, uid=uid, backend=backend, now_us=now_us) as run_key:
+        return run_key
+
+
+@contextlib.contextmanager
+def published(
+    storage: ObjectStorage,
+    target: ImportTarget,
+    parts: Sequence[ImportedPart],
+    *,
+    uid: str,
+    backend: str,
+    now_us: int,
+) -> Iterator[str]:
+    """As `publish`; the version is taken back if the block fails, which receives its run's key."""
     run = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
     epochs = mint(storage, run, target.version - 1, list_epochs(storage))
     _check_newest(epochs, run, storage, uid)
@@ -180,10 +196,10 @@ def publish(
             put.append(put_manifest(storage, manifest))
         if target.replaces is None:
             _check_newest(list_epochs(storage), run, storage, uid)
+        yield run.key
     except BaseException:
         delete_or_leave(storage, put, "the objects belong to an incomplete version")
         raise
-    return run.key
 
 
 def _check_newest(epochs: Epochs, run: RunIdentity, storage: ObjectStorage, uid: str) -> None:

@@ -56,7 +56,7 @@ def create_savepoint(
     ``storage`` is the operator's folder, ``uid`` its name for messages. Copies nothing. Raises
     `ConfigurationError` for a name that is taken, and the errors of `open_version`.
     """
-    place = _place(name)
+    place = savepoint_object(name)
     with open_version(storage, uid=uid, version=version, progress=progress) as reader:
         pin = lasting_name(reader.version)
         files = {file.name: file.size for manifest in reader.manifests for file in manifest.files}
@@ -83,7 +83,7 @@ def create_savepoint(
 def read_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
     """Return the savepoint ``name``; the `ConfigurationError` for an unknown one lists the rest."""
     try:
-        return _read(storage, _place(name))
+        return _read(storage, savepoint_object(name))
     except ObjectNotFoundError:
         known = ", ".join(repr(one.name) for one in list_savepoints(storage)) or "none"
         raise ConfigurationError(
@@ -105,7 +105,7 @@ def list_savepoints(storage: ObjectStorage) -> Sequence[Savepoint]:
 def delete_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
     """Delete a savepoint and return it; forks made from it hold the files they need themselves."""
     saved = read_savepoint(storage, name, uid=uid)
-    storage.delete([_place(name)])
+    storage.delete([savepoint_object(name)])
     storage.delete([saved.pin])
     return saved
 
@@ -115,14 +115,15 @@ def _read(storage: ObjectStorage, place: str, info: ObjectInfo | None = None) ->
     saved = read_sealed(
         storage.get(place), what, lambda payload: Savepoint(**known_fields(Savepoint, payload))
     )
-    if _place(saved.name) != place:
+    if savepoint_object(saved.name) != place:
         raise CorruptStateError(
             f"{what} is not what was written there: it is savepoint {saved.name!r}"
         )
     return attrs.evolve(saved, made=None if info is None else info.modified)
 
 
-def _place(name: str) -> str:
+def savepoint_object(name: str) -> str:
+    """Return the object of a savepoint; `ConfigurationError` for a name that cannot be one."""
     if name.startswith("fork "):
         raise ConfigurationError(
             f"savepoint {name!r}: forks use names like this one; choose another"

@@ -1,0 +1,152 @@
+"""Check a table, and split it on local disk into the parts of the version that it becomes.
+
+So memory holds one batch while a table is checked, and the places of one part's rows while it is
+searched for rows that come twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.importing.row_readers import MISFITS, ImportedRow, RowReader
+from forebay_state_api.reading.arrow_types import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from forebay_state_api.importing.tables import TableSource
+    from forebay_state_api.keys import KeyGroupRange
+
+_PLACE: Final = "#place"
+_ROW: Final = "#row"
+
+
+class SplitTable:
+    """The rows of one table, which fit, in a file for each part."""
+
+    def __init__(
+        self, source: TableSource, reader: RowReader, ranges: Sequence[KeyGroupRange], folder: Path
+    ) -> None:
+        """Check all rows, and write them to ``folder``, which does not exist.
+
+        ``ranges`` are the key groups of the parts, in order. Raises `ConfigurationError` that names
+        the row that does not fit or comes twice.
+        """
+        self.reader: Final = reader
+        self.rows = 0
+        """The number of rows."""
+        self.filled: Final[Counter[str]] = Counter()
+        """Column → its values that are not null."""
+        self._ends: Final = [groups.end for groups in ranges]
+        self._folder: Final = folder
+        folder.mkdir()
+        self._split(source, reader.kept(source.columns))
+        for part in range(len(ranges)):
+            self._check_unique(part)
+
+    def pages(self, part: int) -> Iterator[list[ImportedRow]]:
+        """Yield the rows of a part, a page at a time."""
+        for batch in self._batches(part):
+            yield [*map(self.reader.read, _plain(batch))]
+
+    def _split(self, source: TableSource, columns: list[str]) -> None:
+        with ExitStack() as files:
+            writers: dict[int, Any] = {}
+            for batch in source.batches(columns, self.reader.what):
+                rows = self._checked(batch)
+                extended = self._extended(batch, rows)
+                for part, mine in _by_part(self._ends, rows).items():
+                    if part not in writers:
+                        writers[part] = files.enter_context(self._writer(part, extended.schema))
+                    self._write(writers[part], extended.take(arrow().array(mine)))
+                self._count(batch)
+
+    def _checked(self, batch: pa.RecordBatch) -> list[ImportedRow]:
+        found: list[ImportedRow] = []
+        try:
+            for row in batch.to_pylist():
+                found.append(self.reader.read(row))  # noqa: PERF401 - its length is the row's number
+        except MISFITS as error:
+            raise ConfigurationError(
+                f"{self.reader.what}, row {self.rows + len(found) + 1}: {error}"
+            ) from error
+        return found
+
+    def _extended(self, batch: pa.RecordBatch, rows: Sequence[ImportedRow]) -> pa.RecordBatch:
+        """Return the batch with the place and the number of each row."""
+        lib = arrow()
+        places = lib.array([*map(self.reader.place, rows)], lib.large_binary())
+        numbers = lib.array(range(self.rows + 1, self.rows + len(rows) + 1), lib.int64())
+        return lib.RecordBatch.from_arrays(
+            [*batch.columns, places, numbers], names=[*batch.schema.names, _PLACE, _ROW]
+        )
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        self.rows += len(batch)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            self.filled[name] += len(batch) - column.null_count
+
+    def _path(self, part: int) -> Path:
+        return self._folder / f"{part}.arrow"
+
+    def _writer(self, part: int, schema: pa.Schema) -> Any:
+        import pyarrow.ipc
+
+        return pyarrow.ipc.new_file(str(self._path(part)), schema)
+
+    def _write(self, writer: Any, batch: pa.RecordBatch) -> None:
+        try:
+            writer.write_batch(batch)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self.reader.what} does not fit on the disk of {self._folder.parent}, where it "
+                f"is split: {error}. TMPDIR names another folder"
+            ) from error
+
+    def _batches(self, part: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow.ipc
+
+        if not self._path(part).exists():
+            return
+        with arrow().memory_map(str(self._path(part))) as file:
+            reader = pyarrow.ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+
+    def _check_unique(self, part: int) -> None:
+        places = [batch.column(_PLACE) for batch in self._batches(part)]
+        column = arrow().chunked_array(places, arrow().large_binary())
+        if len(column.unique()) == len(column):
+            return
+        seen: set[bytes] = set()
+        for batch in self._batches(part):
+            for at, place in enumerate(batch.column(_PLACE).to_pylist()):
+                if place in seen:
+                    raise self._twice(batch.slice(at, 1))
+                seen.add(place)
+
+    def _twice(self, batch: pa.RecordBatch) -> ConfigurationError:
+        (row,) = _plain(batch)
+        number = batch.column(_ROW)[0].as_py()
+        what = self.reader.shown(self.reader.read(row))
+        return ConfigurationError(f"{self.reader.what}, row {number}: {what} comes twice")
+
+
+def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows without what was added to them."""
+    rows: list[dict[str, Any]] = batch.select(batch.schema.names[:-2]).to_pylist()
+    return rows
+
+
+def _by_part(ends: Sequence[int], rows: Sequence[ImportedRow]) -> dict[int, list[int]]:
+    """Return part → the positions of its rows."""
+    found: dict[int, list[int]] = {}
+    for at, row in enumerate(rows):
+        found.setdefault(bisect_left(ends, row.group), []).append(at)
+    return found
