@@ -116,33 +116,22 @@ class Gateway:
         message: Mapping[str, Any],
         wait_s: float = 0.0,
     ) -> T:
-        """Call a method; once more if the files of the credentials have changed since.
+        """Call a method; again if it fails and the files of the credentials have changed.
 
         Any call may be repeated.
         """
-        security, timeout_s = self._security, self._timeout_s + wait_s
+        security, channel = self._security, self._connected()
         try:
-            return self._call(read, method, message, timeout_s)
-        except (RefusedError, UnreachableError):
-            if not self._renew(security):
-                raise
-        return self._call(read, method, message, timeout_s)
-
-    def _call(
-        self,
-        read: Callable[[Mapping[str, Any]], T],
-        method: str,
-        message: Mapping[str, Any],
-        timeout_s: float,
-    ) -> T:
-        channel = self._connected()
-        try:
-            found = read(unpack(self._exchange(channel, method, pack(message), timeout_s)))
-        except RefusedError:
-            self._note(Reach.UP)
-            raise
+            answer = self._exchange(channel, method, pack(message), self._timeout_s + wait_s)
+            found = read(unpack(answer))
         except MalformedMessageError as error:
             raise self._silent(channel, f"gave no answer: {error}") from error
+        except (RefusedError, UnreachableError) as error:
+            if isinstance(error, RefusedError):
+                self._note(Reach.UP)
+            if not self._renew(security):
+                raise
+            return self._ask(read, method, message, wait_s)
         self._note(Reach.UP)
         return found
 

@@ -8,7 +8,6 @@ import platform
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
@@ -83,7 +82,7 @@ class RemoteCompactionService(CompactionService):
             client=f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}",
             clock=clock,
         )
-        self._jobs: OrderedDict[str, TrackedJob] = OrderedDict()
+        self._jobs: dict[str, TrackedJob] = {}
         self._lock: Final = threading.Lock()
         self._threads: Final = DaemonPool("forebay-remote-compaction", _THREADS)
 
