@@ -30,6 +30,7 @@ from forebay_state_api.testing.storage import Fault, FaultyStorage
 from forebay_state_api.versions import OperatorStorage, RestoreFrom
 from forebay_state_api.versions.checkpoint import Checkpoint
 from forebay_state_api.versions.imported import (
+    ImportedPart,
     ImportTarget,
     check_vacant,
     open_replaced,
@@ -222,6 +223,14 @@ def test_a_query_that_still_runs_is_fenced(root, backend):
     imported(job, replacing(job, 2), {"a": 100}, now_us=clock.now_us)
     with pytest.raises(FencedError, match="belongs to a newer run"):
         job.run(Keeper(), [("a", 1)])
+
+
+def test_a_part_can_be_sent_by_the_process_that_wrote_it(root, backend):
+    job = job_of(root, backend)
+    for part in parts(job, FIRST, {"a": 1, "b": 2}, timers=[("b", 5)]):
+        sent = ImportedPart.unpacked(part.packed())
+        assert (sent.range, sent.committed.files) == (part.range, [*part.committed.files])
+        assert sent.packed() == part.packed()
 
 
 def test_state_that_is_there_is_not_overwritten(root, backend):

@@ -22,7 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.errors import ConfigurationError, FencedError
+from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.commit import metrics_of
 from forebay_state_api.versions.epochs import (
@@ -44,9 +47,7 @@ from forebay_state_api.versions.markers import list_version, marked_versions, pu
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 if TYPE_CHECKING:
-    from forebay_state_api.contract.files import CommittedState
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.versions.markers import VersionListing
 
 _NOTHING: Final = RunVersion(version=0, run_key=None)
@@ -106,6 +107,35 @@ class ImportedPart:
     operator_files: Sequence[str] = ()
     metrics: Mapping[str, Any] = attrs.field(factory=dict)
     times: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def packed(self) -> bytes:
+        """Return it as sealed bytes, to be sent from the process that wrote the files."""
+        payload = attrs.asdict(self, recurse=False)
+        payload["range"] = [self.range.start, self.range.end]
+        payload["committed"] = attrs.asdict(self.committed, recurse=False) | {
+            "files": [
+                [file.name, file.size, file.range.start, file.range.end, dict(file.meta)]
+                for file in self.committed.files
+            ]
+        }
+        return seal(payload)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Self:
+        """Inverse of `packed`; raises as `unseal` does."""
+        payload = unseal(data, "a part of an import")
+        committed = payload["committed"]
+        files = [
+            StateFile(name=name, size=size, range=KeyGroupRange(start, end), meta=meta)
+            for name, size, start, end, meta in committed["files"]
+        ]
+        return cls(
+            **payload
+            | {
+                "range": KeyGroupRange(*payload["range"]),
+                "committed": CommittedState(**committed | {"files": files}),
+            }
+        )
 
 
 def check_vacant(storage: ObjectStorage, target: ImportTarget, uid: str) -> None:
