@@ -220,7 +220,7 @@ def import_tables(
     """
     check_given(new, tables, savepoint)
     ranges = new.ranges(_parts(tables, new.max_parallelism))
-    with CheckedTables(tables, new.states, new.key, ranges, now_us=new.now_us) as checked:
+    with CheckedTables.of(tables, new.states, new.key, ranges, now_us=new.now_us) as checked:
         run = None
         if not dry_run:
             progress.stage("writing", len(ranges))

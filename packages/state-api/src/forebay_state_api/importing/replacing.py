@@ -164,7 +164,7 @@ def _checked(snapshot: Snapshot, tables: Tables) -> CheckedTables:
         )
     ranges = [manifest.made.range for manifest in snapshot.manifests]
     now_us = 0 if snapshot.now_us is None else snapshot.now_us
-    return CheckedTables(tables, snapshot.states, key, ranges, now_us=now_us)
+    return CheckedTables.of(tables, snapshot.states, key, ranges, now_us=now_us)
 
 
 class _Edit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,6 @@ from forebay_state_api.reading.arrow_types import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from forebay_state_api.importing.tables import TableSource
     from forebay_state_api.keys import KeyGroupRange
 
 _PLACE: Final = "#place"
@@ -28,15 +27,24 @@ _ROW: Final = "#row"
 
 
 class SplitTable:
-    """The rows of one table, which fit, in a file for each part."""
+    """The rows of one table, which fit, in a file for each part.
+
+    `add` its rows, and then `finish`: both raise `ConfigurationError` that names a row that does
+    not fit, or comes twice.
+    """
 
     def __init__(
-        self, source: TableSource, reader: RowReader, ranges: Sequence[KeyGroupRange], folder: Path
+        self,
+        reader: RowReader,
+        ranges: Sequence[KeyGroupRange],
+        folder: Path,
+        *,
+        numbered: bool = True,
     ) -> None:
-        """Check all rows, and write them to ``folder``, which does not exist.
+        """``folder``, which does not exist, gets the rows.
 
-        ``ranges`` are the key groups of the parts, in order. Raises `ConfigurationError` that names
-        the row that does not fit or comes twice.
+        ``ranges`` are the key groups of the parts, in order. With ``numbered`` rows are named by
+        their numbers, otherwise by their keys.
         """
         self.reader: Final = reader
         self.rows = 0
@@ -45,38 +53,50 @@ class SplitTable:
         """Column → its values that are not null."""
         self._ends: Final = [groups.end for groups in ranges]
         self._folder: Final = folder
+        self._numbered: Final = numbered
+        self._writers: Final[dict[int, Any]] = {}
+        self._files: Final = ExitStack()
         folder.mkdir()
-        self._split(source, reader.kept(source.columns))
-        for part in range(len(ranges)):
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Check rows in the columns that the reader keeps, and write them to disk."""
+        rows = self._checked(batch)
+        extended = self._extended(batch, rows)
+        for part, mine in _by_part(self._ends, rows).items():
+            self._write(part, extended.take(arrow().array(mine)))
+        self.rows += len(batch)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            self.filled[name] += len(batch) - column.null_count
+
+    def finish(self) -> None:
+        """Search each part for rows that come twice."""
+        self._files.close()
+        for part in range(len(self._ends)):
             self._check_unique(part)
+
+    def close(self) -> None:
+        """Close the files. Safe to call twice."""
+        self._files.close()
 
     def pages(self, part: int) -> Iterator[list[ImportedRow]]:
         """Yield the rows of a part, a page at a time."""
         for batch in self._batches(part):
             yield [*map(self.reader.read, _plain(batch))]
 
-    def _split(self, source: TableSource, columns: list[str]) -> None:
-        with ExitStack() as files:
-            writers: dict[int, Any] = {}
-            for batch in source.batches(columns, self.reader.what):
-                rows = self._checked(batch)
-                extended = self._extended(batch, rows)
-                for part, mine in _by_part(self._ends, rows).items():
-                    if part not in writers:
-                        writers[part] = files.enter_context(self._writer(part, extended.schema))
-                    self._write(writers[part], extended.take(arrow().array(mine)))
-                self._count(batch)
-
     def _checked(self, batch: pa.RecordBatch) -> list[ImportedRow]:
         found: list[ImportedRow] = []
-        try:
-            for row in batch.to_pylist():
-                found.append(self.reader.read(row))  # noqa: PERF401 - its length is the row's number
-        except MISFITS as error:
-            raise ConfigurationError(
-                f"{self.reader.what}, row {self.rows + len(found) + 1}: {error}"
-            ) from error
+        for row in batch.to_pylist():
+            try:
+                found.append(self.reader.read(row))
+            except MISFITS as error:
+                where = self._named(row, self.rows + len(found) + 1)
+                raise ConfigurationError(f"{self.reader.what}, {where}: {error}") from error
         return found
+
+    def _named(self, row: Mapping[str, Any], number: int) -> str:
+        if self._numbered:
+            return f"row {number}"
+        return ", ".join(f"{name} {row[name]!r}" for name in self.reader.keys.names)
 
     def _extended(self, batch: pa.RecordBatch, rows: Sequence[ImportedRow]) -> pa.RecordBatch:
         """Return the batch with the place and the number of each row."""
@@ -87,22 +107,17 @@ class SplitTable:
             [*batch.columns, places, numbers], names=[*batch.schema.names, _PLACE, _ROW]
         )
 
-    def _count(self, batch: pa.RecordBatch) -> None:
-        self.rows += len(batch)
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            self.filled[name] += len(batch) - column.null_count
-
     def _path(self, part: int) -> Path:
         return self._folder / f"{part}.arrow"
 
-    def _writer(self, part: int, schema: pa.Schema) -> Any:
+    def _write(self, part: int, batch: pa.RecordBatch) -> None:
         import pyarrow.ipc
 
-        return pyarrow.ipc.new_file(str(self._path(part)), schema)
-
-    def _write(self, writer: Any, batch: pa.RecordBatch) -> None:
         try:
-            writer.write_batch(batch)
+            if part not in self._writers:
+                file = pyarrow.ipc.new_file(str(self._path(part)), batch.schema)
+                self._writers[part] = self._files.enter_context(file)
+            self._writers[part].write_batch(batch)
         except OSError as error:
             raise ConfigurationError(
                 f"{self.reader.what} does not fit on the disk of {self._folder.parent}, where it "
@@ -133,9 +148,9 @@ class SplitTable:
 
     def _twice(self, batch: pa.RecordBatch) -> ConfigurationError:
         (row,) = _plain(batch)
-        number = batch.column(_ROW)[0].as_py()
+        where = self._named(row, batch.column(_ROW)[0].as_py())
         what = self.reader.shown(self.reader.read(row))
-        return ConfigurationError(f"{self.reader.what}, row {number}: {what} comes twice")
+        return ConfigurationError(f"{self.reader.what}, {where}: {what} comes twice")
 
 
 def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -72,6 +72,16 @@ def _sources(tables: Mapping[str, Any]) -> dict[str, TableSource]:
     return {state: TableSource(table) for state, table in tables.items()}
 
 
+@attrs.frozen(kw_only=True)
+class TableLayout:
+    """The columns of a table, and what they are."""
+
+    columns: Sequence[str]
+    state: str | None = None
+    """The state whose rows they are; ``None``: the columns are states, or timers."""
+    is_timers: bool = False
+
+
 @attrs.frozen
 class Tables:
     """The tables of one import, as `TableSource` takes them, each opened once."""
@@ -93,6 +103,16 @@ class Tables:
     def __bool__(self) -> bool:
         """Return whether there is any table."""
         return bool(self.every)
+
+    @property
+    def layouts(self) -> list[TableLayout]:
+        """The columns of each of `every`."""
+        named = [TableLayout(state=name, columns=one.columns) for name, one in self.states.items()]
+        if self.operator is not None:
+            named.append(TableLayout(columns=self.operator.columns))
+        if self.timers is not None:
+            named.append(TableLayout(columns=self.timers.columns, is_timers=True))
+        return named
 
     @property
     def every(self) -> Sequence[TableSource]:
