@@ -60,6 +60,16 @@ def test_changes_at_once_are_all_kept(storage):
     assert sorted(Endpoints(storage).read().added) == sorted(addresses)
 
 
+def test_a_change_that_reverts_none_deletes_nothing(storage, monkeypatch):
+    deleted = []
+    monkeypatch.setattr(storage, "delete", deleted.extend)
+    Endpoints(storage).add(ONE, TWO)
+    Endpoints(storage).remove(THREE)
+    assert deleted == []
+    Endpoints(storage).remove(ONE)
+    assert deleted == [f"{FOLDER}/added/127.0.0.1!9461"]
+
+
 def test_between_the_two_steps_of_a_change_the_removal_counts(storage):
     endpoints = Endpoints(storage)
     endpoints.remove(ONE)

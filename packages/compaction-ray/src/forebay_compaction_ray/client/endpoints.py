@@ -84,7 +84,9 @@ class Endpoints:
         names = [address_of(address).translate(_TO_NAME) for address in addresses]
         for name in names:
             self._storage.put(f"{to}/{name}", b"the name says it")
-        self._storage.delete([f"{from_}/{name}" for name in names])
+        reverted = {f"{from_}/{name}" for name in names}
+        found = (info.name for info in self._storage.list(FOLDER))
+        self._storage.delete([name for name in found if name in reverted])
         return self.read()
 
     def _address(self, where: str, name: str) -> str:

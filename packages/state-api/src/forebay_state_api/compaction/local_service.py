@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -101,14 +100,9 @@ class LocalCompactionService(CompactionService):
                 self._set(run, CompactionStatus(job.id, *failed))
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
-        deadline = time.monotonic() + timeout_s
         with self._changed:
-            while not (status := self._status(job_id)).phase.ended:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-            return status
+            self._changed.wait_for(lambda: self._status(job_id).phase.ended, timeout_s)
+            return self._status(job_id)
 
     def abort(self, job_id: str) -> None:
         with self._changed:
