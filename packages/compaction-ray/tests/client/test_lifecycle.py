@@ -39,7 +39,7 @@ def test_every_event_in_every_state(state):
         elif event in EXPECTED[state]:
             assert next_state(state, event) is EXPECTED[state][event]
         else:
-            with pytest.raises(ValueError, match=state.value):
+            with pytest.raises(ValueError, match=state.label):
                 next_state(state, event)
 
 

@@ -292,7 +292,7 @@ class TrackedJob:
         """Note that a worker has failed; return whether nobody can do the job.
 
         That takes a second judge: another worker or, if the same one is asked again, this process.
-        With the strategy `fallback` the local service is the judge.
+        With the strategy `fallback` the local compaction is the judge.
         """
         if self.job is None or not view.worker:
             return False

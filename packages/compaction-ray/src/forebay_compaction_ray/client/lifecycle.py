@@ -17,54 +17,40 @@ from forebay_state_api.contract.compaction_service import CompactionPhase
 
 
 class State(enum.Enum):
-    """The state of a job."""
+    """The state of a job, and the phase that its owner sees."""
 
-    ASKED = "asked"
+    ASKED = "asked", CompactionPhase.UNKNOWN
     """Another process submitted it: the gateways are asked about it."""
-    OFFERED = "offered"
+    OFFERED = "offered", CompactionPhase.QUEUED
     """It is offered to one gateway after the other, also while it waits for a thread."""
-    QUEUED = "queued"
+    QUEUED = "queued", CompactionPhase.QUEUED
     """A gateway has it, and no worker yet."""
-    RUNNING = "running"
+    RUNNING = "running", CompactionPhase.RUNNING
     """A worker has it."""
-    LOCAL = "local"
+    LOCAL = "local", CompactionPhase.QUEUED
     """This process compacts it, also while it waits for its turn."""
-    DONE = "done"
+    DONE = "done", CompactionPhase.DONE
     """Its outputs are intact."""
-    UNREAD = "unread"
+    UNREAD = "unread", CompactionPhase.DONE
     """It is done; its outputs are verified when they are installed."""
-    FAILED = "failed"
-    LOST = "lost"
+    FAILED = "failed", CompactionPhase.FAILED
+    LOST = "lost", CompactionPhase.LOST
     """Its owner has to submit it again, under another id and prefix."""
-    UNKNOWN = "unknown"
+    UNKNOWN = "unknown", CompactionPhase.UNKNOWN
     """No gateway knows it; another process may have it."""
-    ABORTED = "aborted"
+    ABORTED = "aborted", CompactionPhase.ABORTED
     """Nobody needs it any more."""
-    LEFT = "left"
+    LEFT = "left", CompactionPhase.ABORTED
     """This process ends; a gateway may go on with it."""
+
+    def __init__(self, label: str, phase: CompactionPhase) -> None:
+        self.label: Final = label
+        self.phase: Final = phase
 
     @property
     def ended(self) -> bool:
         """Whether the job stays in this state."""
         return self not in _TRANSITIONS
-
-    @property
-    def phase(self) -> CompactionPhase:
-        """The phase that the job's owner sees."""
-        return _PHASES.get(self, CompactionPhase.QUEUED)
-
-
-_PHASES: Final[Mapping[State, CompactionPhase]] = {
-    State.ASKED: CompactionPhase.UNKNOWN,
-    State.RUNNING: CompactionPhase.RUNNING,
-    State.DONE: CompactionPhase.DONE,
-    State.UNREAD: CompactionPhase.DONE,
-    State.FAILED: CompactionPhase.FAILED,
-    State.LOST: CompactionPhase.LOST,
-    State.UNKNOWN: CompactionPhase.UNKNOWN,
-    State.ABORTED: CompactionPhase.ABORTED,
-    State.LEFT: CompactionPhase.ABORTED,
-}
 
 
 class Event(enum.Enum):
@@ -120,7 +106,7 @@ def next_state(state: State, event: Event) -> State:
     try:
         return _TRANSITIONS[state][event]
     except KeyError:
-        raise ValueError(f"{event} cannot happen to a job that is {state.value}") from None
+        raise ValueError(f"{event} cannot happen to a job that is {state.label}") from None
 
 
 class Kind(enum.IntEnum):

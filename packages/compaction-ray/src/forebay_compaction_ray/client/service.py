@@ -179,7 +179,7 @@ class RemoteCompactionService(CompactionService):
             return self._jobs.pop(job_id, None)
 
     def _end(self, tracked: TrackedJob | None, tell: Callable[[Gateway], object]) -> None:
-        """End a job here and, on another thread, at its gateway; at all if that is unknown."""
+        """End a job here and, on another thread, at its gateway, or at all if that is unknown."""
         if tracked is not None:
             tracked.advance(Event.UNWANTED)
         if tracked is None or tracked.address:
