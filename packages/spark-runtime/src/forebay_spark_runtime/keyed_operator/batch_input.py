@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forebay_spark_runtime.arrow.keys_in import canonical_column, keys_of_columns
 from forebay_spark_runtime.arrow.rows_in import (
     INSTANTS,
     SLICE_ROWS,
@@ -24,7 +25,7 @@ from forebay_spark_runtime.worker_process.task_identity import moved
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.keys import canonical_decimal, subtask_of
+from forebay_state_api.keys import subtask_of
 
 _SHOWN: Final = 300
 _GROUP_MASK: Final = (1 << GROUP_BITS) - 1
@@ -166,9 +167,9 @@ class BatchInput:
             values = reader.values(batch.columns[: len(self._layout.names[0])])
         except UnreadableValueError as error:
             self._refuse_value(error, error.position)
-        keys = _keys(
+        keys = keys_of_columns(
             [
-                _canonical(batch.column(position), values[position])
+                canonical_column(batch.column(position), values[position])
                 for position in self._layout.key_positions
             ]
         )
@@ -184,9 +185,9 @@ class BatchInput:
         ]
         positions = self._key_positions(batch)
         values = self._key_reader.values([columns[position] for position in positions])
-        keys = _keys(
+        keys = keys_of_columns(
             [
-                _canonical(columns[position], read)
+                canonical_column(columns[position], read)
                 for position, read in zip(positions, values, strict=True)
             ]
         )
@@ -297,22 +298,6 @@ def _value_shown(column: Any) -> Any:
         return column_reader(column.type)(column)[0]
     except (OverflowError, UnicodeDecodeError):
         return shown(column)
-
-
-def _keys(columns: list[list[Any]]) -> list[Any]:
-    """Return the keys: bare values for one key column, tuples for several."""
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-
-
-def _canonical(column: Any, read: list[Any]) -> list[Any]:
-    """Return a key column's values in the form of `canonical_key`; ``read`` are its values."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        canonical: list[Any] = pc.add(column, pa.scalar(0.0, kind)).to_pylist()
-        return canonical
-    if pa.types.is_decimal(kind) and kind.scale:
-        return [*map(canonical_decimal, read)]
-    return read
 
 
 def _groups(batch: Any) -> list[int]:
