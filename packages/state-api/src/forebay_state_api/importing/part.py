@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import Opening, StateBackend, Table, TableSpec
     from forebay_state_api.contract.changes import Changes
+    from forebay_state_api.job.timers import TimeDomain
+
+
+NO_WATERMARK: Final = ALWAYS
+"""The watermark of an operator that has seen no event time, in µs."""
+
+
+def number_of(domain: TimeDomain) -> int:
+    """Return the number of a domain in `ImportedTimer.domain`."""
+    return DOMAINS.index(domain)
 
 
 @attrs.frozen
@@ -32,7 +42,7 @@ class ImportedTimer:
 
     group: int
     domain: int
-    """Its position in `DOMAINS`."""
+    """Its position in `DOMAINS`; see `number_of`."""
     at_us: int
     key: Any
     namespace: bytes = b""
@@ -90,7 +100,7 @@ class PartWriter:
         *,
         ttl_us: Mapping[str, int] | None = None,
         now_us: int | None = None,
-        watermark_us: int = ALWAYS,
+        watermark_us: int = NO_WATERMARK,
     ) -> ImportedPart:
         """Make the cells durable as files of ``version``, which no manifest names yet.
 
@@ -103,7 +113,7 @@ class PartWriter:
             watermark_us=watermark_us,
             next_us=tuple(self._next_us),
         )
-        has_clocks = self._has_timers or now_us is not None or watermark_us != ALWAYS
+        has_clocks = self._has_timers or now_us is not None or watermark_us != NO_WATERMARK
         specs = [spec for spec, _ in self._tables.values()]
         return ImportedPart(
             subtask=subtask,

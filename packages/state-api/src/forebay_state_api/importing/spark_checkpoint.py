@@ -1,4 +1,4 @@
-"""Read the checkpoint of a stopped query from its files: its next batch, and its batches' times."""
+"""Read the checkpoint of a stopped query from its files: its next batch, times and watermark."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ class StoppedQuery:
         next_batch = max(_batches(checkpoint, "commits"), default=-1) + 1
         parent_ms = None if next_batch == 0 else _time_of(checkpoint, next_batch - 1)
         return cls(query_id=str(metadata["id"]), next_batch=next_batch, parent_ms=parent_ms)
+
+
+def watermark_ms_after(checkpoint: ObjectStorage, batch: int) -> int:
+    """Return Spark's watermark after a committed batch, in ms since the epoch; 0 without one.
+
+    Raises `ConfigurationError` if the batch is not committed.
+    """
+    name = f"commits/{batch}"
+    lines = _text(checkpoint, name).splitlines()
+    if len(lines) < 2:  # noqa: PLR2004 - the version, the metadata
+        raise _unreadable(checkpoint, name)
+    return int(_json(checkpoint, name, lines[1]).get("nextBatchWatermarkMs", 0))
 
 
 def _batches(checkpoint: ObjectStorage, folder: str) -> list[int]:
