@@ -37,6 +37,7 @@ LAYERS = {
         "driver",
         "worker_process",
         "keyed_operator waiting data_source",
+        "importing",
         "testing demo metrics",
         "plugin",
     ],

@@ -1,4 +1,4 @@
-"""The plugins of spark-runtime: its operators and the ``forebay demo`` command."""
+"""The plugins of spark-runtime: its operators, and the commands ``demo`` and ``import-tws``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from forebay_state_api.plugins import hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import click
 
     from forebay_state_api.contract.hookspecs import Operator
@@ -33,8 +35,14 @@ def forebay_operators() -> list[type[Operator]]:
 
 
 @hookimpl
-def forebay_commands() -> click.Command:
-    """Offer ``forebay demo``."""
+def forebay_commands() -> Sequence[click.Command]:
+    """Offer ``forebay demo`` and ``forebay import-tws``."""
     from forebay_spark_runtime.demo.command import demo
+    from forebay_state_api.commands.lazy import LazyCommand
 
-    return demo
+    takeover = LazyCommand(
+        "import-tws",
+        "forebay_spark_runtime.importing.command:import_tws_command",
+        "Take over a stopped transformWithState query, with its source positions and watermark.",
+    )
+    return [demo, takeover]

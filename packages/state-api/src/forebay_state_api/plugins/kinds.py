@@ -62,7 +62,11 @@ COMMANDS: Final = PluginKind(
     "command",
     "name",
     versioned=False,
-    known={"console": "forebay-console", "demo": "forebay-spark-runtime"},
+    known={
+        "console": "forebay-console",
+        "demo": "forebay-spark-runtime",
+        "import-tws": "forebay-spark-runtime",
+    },
 )
 KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)
 

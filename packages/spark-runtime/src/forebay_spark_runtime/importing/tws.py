@@ -1,0 +1,201 @@
+"""`import_tws`: take over a stopped ``transformWithState`` query, state and checkpoint.
+
+Spark reads its own state, and each subtask's rows go to a task that writes them as a part of one
+version: the version that the next batch of the copied checkpoint opens. The version and the copy
+count when all of both is there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.importing.mapping import Wanted, taken_states
+from forebay_spark_runtime.importing.part_task import ImportPlan
+from forebay_spark_runtime.importing.takeover import Takeover
+from forebay_spark_runtime.importing.tws_query import TwsQuery
+from forebay_spark_runtime.keyed_operator.key_columns import key_columns
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.engine.arguments import (
+    checked_max_parallelism,
+    checked_parallelism,
+    checked_uid,
+)
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
+from forebay_state_api.importing.declared_states import DeclaredStates
+from forebay_state_api.importing.part import NO_WATERMARK
+from forebay_state_api.importing.spark_checkpoint import StoppedQuery, watermark_ms_after
+from forebay_state_api.plugins import plugins
+from forebay_state_api.progress import SILENT, Progress
+from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.urls import located, scheme_of
+from forebay_state_api.versions.imported import ImportTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+@attrs.frozen(kw_only=True)
+class ImportedTws:
+    """The result of `import_tws`."""
+
+    query: str
+    """The name under which the state is stored: the query's id, or the ``query=`` that was passed.
+    """
+    uid: str
+    version: int
+    """The version that the next batch of the copied checkpoint opens."""
+    run: str | None
+    """The key of the run that made it; ``None``: it was a dry run."""
+    rows: Mapping[str, int]
+    """Spark's variable → the keys with a value, list or map; ``timers`` → the timers."""
+    left: Sequence[str]
+    """The variables that were left behind."""
+
+
+def import_tws(
+    spark: SparkSession,
+    checkpoint: str,
+    function: Any,
+    *,
+    into: str,
+    uid: str,
+    state_dir: str | None = None,
+    states: Mapping[str, str] | None = None,
+    ttl: Mapping[str, timedelta] | None = None,
+    without: Collection[str] = (),
+    without_timers: bool = False,
+    query: str | None = None,
+    parallelism: int | None = None,
+    max_parallelism: int = 128,
+    dry_run: bool = False,
+    progress: Progress = SILENT,
+) -> ImportedTws:
+    """Take over a stopped ``transformWithState`` query.
+
+    :param spark: a session of Spark 4.0 or newer; its ``spark.forebay.*`` choose the backend and
+        the storage, as for `keyed`.
+    :param checkpoint: the ``checkpointLocation`` of the stopped query: a path or a URL. It is only
+        read.
+    :param function: the function that goes on with the state; it declares which states there are,
+        and their types and times to live. Its ``open`` is called.
+    :param into: a new location for the copy of the checkpoint.
+    :param uid: the ``uid=`` of the operator.
+    :param state_dir: the state directory; default: ``spark.forebay.state.dir``.
+    :param states: Spark's variable → the state that takes it, where their names differ.
+    :param ttl: Spark's variable → its time to live there, where it is not the one that ``function``
+        declares. Spark stores only when a value expires.
+    :param without: variables that are left behind.
+    :param without_timers: leave the timers behind.
+    :param query: the ``query=`` of the operator; default: the query's id, which the copy keeps.
+    :param parallelism: the number of parts; default: Spark's default parallelism. The query may
+        have another.
+    :param max_parallelism: the operator's ``max_parallelism=``.
+    :param dry_run: check everything, and write nothing.
+    :param progress: receives the stages.
+
+    Everything is checked before anything is written. Raises `ConfigurationError` for whatever
+    cannot be taken over, and `FencedError` if something else begins to write the operator's state
+    meanwhile.
+    """
+    settings = _settings(spark, state_dir)
+    source = open_storage(checkpoint, settings.storage_options())
+    stopped = StoppedQuery.read(source)
+    _check_stopped(spark, stopped)
+    found = TwsQuery.read(spark, _for_spark(checkpoint), stopped)
+    uid = checked_uid(uid)
+    keys = key_columns(found.key, found.key.names, uid)
+    declared = DeclaredStates.of(
+        copy.deepcopy(function),
+        key=codec_for(keys.key_type(), what="the key").description,
+        uid=uid,
+        backend=plugins().backend(settings["state.backend"]),
+    )
+    wanted = Wanted(
+        states=states or {}, ttl=ttl or {}, without=without, without_timers=without_timers
+    )
+    most, parts = _parts(spark, parallelism, max_parallelism, uid)
+    plan = ImportPlan(
+        declared=declared,
+        taken=taken_states(found, declared, wanted),
+        domain=found.domain if declared.has_timers and not without_timers else None,
+        state_dir=located(settings.required("state.dir", argument="state_dir")),
+        query=query or stopped.query_id,
+        settings=settings,
+        version=stopped.next_batch,
+        parallelism=parts,
+        max_parallelism=most,
+        now_us=_parent_ms(stopped) * 1_000,
+        watermark_us=_watermark_us(source, stopped),
+    )
+    copied = CheckpointCopy(source, open_storage(into, settings.storage_options()))
+    takeover = Takeover(plan, found, keys, _target(plan, stopped, into))
+    rows = takeover.check(progress)
+    run = None if dry_run else takeover.write(copied, progress)
+    return ImportedTws(
+        query=plan.query, uid=uid, version=plan.version, run=run, rows=rows, left=sorted(without)
+    )
+
+
+def _settings(spark: SparkSession, state_dir: str | None) -> Settings:
+    backends = {**plugins().backends(), **plugins().compaction_services()}
+    overrides = {"state.dir": state_dir}
+    return resolve_settings(sessions.configuration(spark), overrides=overrides, backends=backends)
+
+
+def _check_stopped(spark: SparkSession, stopped: StoppedQuery) -> None:
+    if any(str(query.id) == stopped.query_id for query in spark.streams.active):
+        raise ConfigurationError(
+            f"the query {stopped.query_id} runs in this session: stop it, and import again"
+        )
+
+
+def _parts(
+    spark: SparkSession, parallelism: int | None, max_parallelism: int, uid: str
+) -> tuple[int, int]:
+    """Return the number of key groups, and that of parts."""
+    most = checked_max_parallelism(max_parallelism, uid)
+    if parallelism is None:
+        parallelism = min(sessions.default_parallelism(spark), most)
+    return most, checked_parallelism(parallelism, most, uid)
+
+
+def _target(plan: ImportPlan, stopped: StoppedQuery, into: str) -> ImportTarget:
+    return ImportTarget(
+        version=plan.version,
+        max_parallelism=plan.max_parallelism,
+        parallelism=plan.parallelism,
+        batch_ms=_parent_ms(stopped),
+        location=_resolved(into),
+    )
+
+
+def _parent_ms(stopped: StoppedQuery) -> int:
+    assert stopped.parent_ms is not None  # `TwsQuery.read` refuses a query without batches
+    return stopped.parent_ms
+
+
+def _watermark_us(source: ObjectStorage, stopped: StoppedQuery) -> int:
+    watermark_ms = watermark_ms_after(source, stopped.next_batch - 1)
+    return watermark_ms * 1_000 if watermark_ms > 0 else NO_WATERMARK
+
+
+def _for_spark(location: str) -> str:
+    """Return a location as a URL: Spark may take a path for one of another file system."""
+    place = located(location)
+    return place if scheme_of(place) else f"file://{place}"
+
+
+def _resolved(location: str) -> str:
+    """Return a location as Spark names the checkpoint of a query."""
+    place = located(location).rstrip("/")
+    return place if scheme_of(place) else f"file:{place}"
