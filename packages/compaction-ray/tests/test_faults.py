@@ -109,7 +109,7 @@ def gateway(stage, rng):
     elif kind == "drain":
         running.on_loop(running.core.drain)
     elif kind == "no workers":
-        running.on_loop(lambda: running.core.scale(0))
+        running.on_loop(lambda: running.core.worker_set.scale(0))
     elif kind == "token":
         running.security = ServerSecurity(tokens=("another",))
     elif kind == "limits":
@@ -146,7 +146,7 @@ def mend(stage):
     limits = running.core.limits
     running.core.limits = attrs.evolve(limits, job_bytes=1 << 33, queue=64)
     if not running.core.worker_set.ready:
-        running.on_loop(lambda: running.core.scale(1))
+        running.on_loop(lambda: running.core.worker_set.scale(1))
 
 
 def settle(stage):

@@ -55,7 +55,7 @@ def test_a_live_file_cannot_be_overwritten(query, stranger):
 def test_a_pending_result_cannot_be_forged(query, stranger):
     """The stranger is first: the job of the query waits for a worker."""
     query.new_process(queue_timeout_s=PATIENCE_S)
-    query.gateway.on_loop(lambda: query.gateway.core.scale(0))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(0))
     while not jobs_of(query):
         query.batch(wait=False)
     (job, *_) = jobs_of(query)
@@ -65,7 +65,7 @@ def test_a_pending_result_cannot_be_forged(query, stranger):
         client="stranger",
     )
     assert query.body.run(forged).phase is CompactionPhase.DONE
-    query.gateway.on_loop(lambda: query.gateway.core.scale(1))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(1))
     query.settle()
     run(query)
     assert not any(name.startswith(job.output_prefix) for name in query.live())

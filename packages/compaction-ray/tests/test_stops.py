@@ -50,9 +50,9 @@ def limits(query):
 
 
 def no_worker(query):
-    query.gateway.on_loop(lambda: query.gateway.core.scale(0))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(0))
     yield "in the queue"
-    query.gateway.on_loop(lambda: query.gateway.core.scale(1))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(1))
 
 
 def unknown_format(query):
@@ -195,7 +195,7 @@ def test_altered_results_stop_no_query(query, count):
 def test_a_damaged_input_stops_the_query(query, damage):
     query.new_process(queue_timeout_s=PATIENCE_S)
     while query.count("submitted") < 1:
-        query.gateway.on_loop(lambda: query.gateway.core.scale(0))
+        query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(0))
         query.batch(wait=False)
     (tracked,) = [t for t in query.client._jobs.values() if t.job is not None]
     name = tracked.job.inputs[0].name
@@ -204,7 +204,7 @@ def test_a_damaged_input_stops_the_query(query, damage):
     if damage == "altered":
         data[len(data) // 2] ^= 0xFF
         query.storage.put(name, bytes(data))
-    query.gateway.on_loop(lambda: query.gateway.core.scale(1))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(1))
     query.settle()
     assert tracked.status.phase is CompactionPhase.FAILED
     query.batch()  # submits it again

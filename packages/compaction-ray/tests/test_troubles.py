@@ -79,7 +79,7 @@ def gateway_drains(query, number):
 def workers_are_taken_away_and_come_back(query, number):
     if number == 0:
         query.new_process(**IMPATIENT)
-    query.gateway.on_loop(lambda: query.gateway.core.scale(number % 3))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(number % 3))
     query.batch()
 
 
@@ -192,7 +192,7 @@ def test_a_result_of_a_run_that_went_back_is_ignored(query):
     for _ in range(3):
         query.batch()
     model, batch_id = dict(query.model), query.job.batch_id
-    query.gateway.on_loop(lambda: query.gateway.core.scale(0))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(0))
     submitted = query.count("submitted")
     while query.count("submitted") == submitted:
         query.batch(wait=False)
@@ -200,7 +200,7 @@ def test_a_result_of_a_run_that_went_back_is_ignored(query):
     query.job.restart(batch_id=batch_id)
     query.model = model
     query.new_process()
-    query.gateway.on_loop(lambda: query.gateway.core.scale(1))
+    query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(1))
     run(query)
     assert not [name for name in query.live() if name.startswith(late.output_prefix)]
     query.check()

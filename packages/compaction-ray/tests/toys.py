@@ -190,7 +190,7 @@ async def settle():
         await asyncio.sleep(0)
 
 
-LIMITS = GatewayLimits(queue=3, jobs_per_client=5, inputs=4, job_bytes=10_000)
+LIMITS = GatewayLimits(queue=3, jobs_per_client=5, inputs=4, job_bytes=10_000, ping_every_s=1.0)
 _stages: list[Stage] = []
 
 
@@ -207,7 +207,7 @@ class Stage:
         _stages.append(self)
 
     async def up(self, workers=1):
-        self.core.scale(workers)
+        self.core.worker_set.scale(workers)
         await settle()
         return self.pool.workers
 
@@ -215,7 +215,7 @@ class Stage:
         """Let time pass in ticks, as a gateway does."""
         end = self.clock.now + seconds
         while self.clock.now < end:
-            self.clock.now = min(end, self.clock.now + 1.0)
+            self.clock.now += LIMITS.ping_every_s
             self.core.tick()
             await settle()
 
@@ -359,7 +359,7 @@ class RunningGateway:
         storages = GatewayStorages(places, self._pool.open)
         self.core = GatewayCore(self._pool, self.limits, storages=storages)
         self.server = GatewayServer(self.core, lambda: self.security)
-        self.core.scale(self._workers)
+        self.core.worker_set.scale(self._workers)
         self.address = await self.server.start("127.0.0.1", self._port)
         self.core.tick()
         while any(w.describing for w in self.core.worker_set.workers.values()):  # noqa: ASYNC110

@@ -114,9 +114,9 @@ def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypa
     def scale():
         start = pool.start
         pool.start = other.start
-        gateway.core.scale(2)
+        gateway.core.worker_set.scale(2)
         pool.start = lambda: SimpleNamespace(describe=describe, kill=lambda: None)
-        gateway.core.scale(3)
+        gateway.core.worker_set.scale(3)
         pool.start = start
 
     gateway.on_loop(scale)
@@ -167,7 +167,7 @@ def test_status_goes_on_watching_when_the_gateway_is_away(gateway, monkeypatch):
 
 def test_doctor_goes_on_when_something_is_refused(there, gateway, monkeypatch):
     monkeypatch.setattr(inspection, "_ROUND_TRIP_S", 0.05)
-    gateway.on_loop(lambda: gateway.core.scale(0))
+    gateway.on_loop(lambda: gateway.core.worker_set.scale(0))
     result = forebay("doctor", *there)
     assert result.exit_code == 1, result.output
     assert "BAD  workers are up: 0 of 0 are" in result.output

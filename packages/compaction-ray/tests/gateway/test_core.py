@@ -394,9 +394,9 @@ async def test_metrics_can_be_read_by_prometheus():
 def test_metrics_are_declared_with_their_labels():
     metrics = Metrics()
     with pytest.raises(KeyError, match="hiccups"):
-        metrics.add("hiccups")
+        metrics["hiccups"].inc()
     with pytest.raises(ValueError, match="label"):
-        metrics.add("jobs_lost", reason="died")
+        metrics["jobs_lost"].labels(reason="died").inc()
     for metric in GATEWAY:
         assert re.fullmatch("forebay_compaction(_[a-z]+)+", metric.name)
 

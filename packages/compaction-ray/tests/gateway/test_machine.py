@@ -138,6 +138,8 @@ class Process(ScriptedWorker):
         self.given = {}
 
     async def run(self, given):
+        if self.dead:
+            self.truth.lost.add(given.job.id)
         self.truth.begin(given)
         self.given[given.job.id] = given
         return await super().run(given)
@@ -196,7 +198,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
         self.core = GatewayCore(
             self.pool, LIMITS, storages=ScriptedStorages("default"), clock=self.clock
         )
-        self.do(self.core.scale, workers)
+        self.do(self.core.worker_set.scale, workers)
 
     def _running(self):
         return [(w, job_id) for w in self.pool.workers for job_id in w.running]
@@ -387,7 +389,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 3))
     def scale(self, count):
-        self.do(self.core.scale, count)
+        self.do(self.core.worker_set.scale, count)
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 70.0, 700.0]))
     def wait(self, seconds):

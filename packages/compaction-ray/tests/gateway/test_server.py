@@ -288,8 +288,8 @@ def metrics_page():
 
 def test_numbers_for_prometheus(metrics_page):
     metrics, (host, port) = metrics_page
-    metrics.add("jobs_submitted", 3)
-    metrics.add("jobs_lost", cause='a "quoted" cause,\n of two lines')
+    metrics["jobs_submitted"].inc(3)
+    metrics["jobs_lost"].labels(cause='a "quoted" cause,\n of two lines').inc()
     with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=100) as answer:
         text = answer.read().decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}

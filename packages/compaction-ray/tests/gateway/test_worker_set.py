@@ -47,7 +47,7 @@ async def test_a_worker_that_died_unnoticed_loses_the_next_job():
 @in_loop
 async def test_a_worker_that_dies_before_it_is_up_is_replaced():
     stage = Stage()
-    stage.core.scale(1)
+    stage.core.worker_set.scale(1)
     stage.pool.workers[0].die()
     await settle()
     assert stage.core.hello().workers == 1
@@ -144,7 +144,7 @@ async def test_scaling_up_takes_waiting_jobs_and_down_lets_running_ones_end():
     one, two = await stage.submit(1), await stage.submit(2)
     first, second = await stage.up(2)
     assert await stage.phase(two) is CompactionPhase.RUNNING
-    stage.core.scale(0)
+    stage.core.worker_set.scale(0)
     assert stage.core.describe()["running"] == 2
     assert not first.killed
     assert not second.killed
@@ -162,7 +162,7 @@ async def test_scaling_up_takes_waiting_jobs_and_down_lets_running_ones_end():
 @in_loop
 async def test_a_worker_that_never_comes_up_gets_no_jobs():
     stage = Stage()
-    stage.core.scale(2)
+    stage.core.worker_set.scale(2)
     stage.pool.workers[0].up = False
     await settle()
     assert stage.core.hello().workers == 1
@@ -215,7 +215,7 @@ async def test_a_new_worker_takes_its_turn_and_no_more(policy):
 @in_loop
 async def test_a_worker_without_the_storage_takes_no_jobs_and_says_why():
     stage = Stage()
-    stage.core.scale(2)
+    stage.core.worker_set.scale(2)
     blind, sees = stage.pool.workers
     blind.marks = {}
     await settle()
@@ -235,7 +235,7 @@ async def test_a_worker_without_the_storage_takes_no_jobs_and_says_why():
 @in_loop
 async def test_no_job_waits_for_workers_none_of_which_has_the_storage():
     stage = Stage()
-    stage.core.scale(1)
+    stage.core.worker_set.scale(1)
     stage.pool.workers[0].marks = {}
     early = await stage.submit()
     view = await stage.core.poll(early)
@@ -263,7 +263,7 @@ async def test_a_storage_that_the_gateway_cannot_read_is_read_again():
 @in_loop
 async def test_the_last_error_of_a_worker_is_shown():
     stage = Stage()
-    stage.core.scale(2)
+    stage.core.worker_set.scale(2)
     never, other = stage.pool.workers
     never.fault = ImportError("libfoo.so.1: cannot open shared object file")
     await settle()

@@ -66,7 +66,7 @@ class RunningGateway(threading.Thread):
 
         core.describe = counted
         server = GatewayServer(core, ServerSecurity)
-        core.scale(1)
+        core.worker_set.scale(1)
         self.address = await server.start("127.0.0.1", 0)
         self._up.set()
         await self._end.wait()

@@ -16,9 +16,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import attrs
+
 from forebay_compaction_ray.events import EVENTS, counted_by
 from forebay_compaction_ray.gateway.admission import check_submission
-from forebay_compaction_ray.gateway.clock import WakingClock
 from forebay_compaction_ray.gateway.job_queue import JobQueue
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
@@ -41,8 +42,6 @@ _log = logging.getLogger(__name__)
 _BUSY_RETRY_S: Final = 1.0
 _AGAIN: Final = frozenset({CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST})
 """Ends after which a job may be submitted again: each run writes names of its own."""
-_LATE_TICKS: Final = 2
-"""Tick periods that count at most when a tick is late because the gateway was suspended."""
 
 
 class GatewayCore:
@@ -68,8 +67,7 @@ class GatewayCore:
         self.metrics: Final = Metrics()
         self._policy: Final = policy
         self._clock: Final = clock
-        self._awake: Final = WakingClock(clock, _LATE_TICKS * limits.ping_every_s)
-        """The clock that measures workers."""
+        self._ticks = 0
         self._jobs: dict[str, GatewayJob] = {}
         self._active: Counter[str] = Counter()
         """Number of jobs that have not ended, by client."""
@@ -115,7 +113,7 @@ class GatewayCore:
         for key in EVENTS.keys() & events.keys():
             metric, value = counted_by(key)
             (label,) = metric.labels
-            self.metrics.add(metric.key, events[key], **{label: value})
+            self.metrics[metric.key].labels(**{label: value}).inc(events[key])
 
     def submit(self, submission: Submission) -> JobView:
         """Take a job; if it waits, runs or is done here, only return its state.
@@ -126,32 +124,29 @@ class GatewayCore:
             known = self._jobs.get(submission.job.id)
             if known is not None and known.phase not in _AGAIN:
                 known.asked_s = self._clock()
-                return known.view()
-            return self._take(submission).view()
+                return known.view
+            return self._take(submission).view
         except Exception as refused:
-            self.metrics.add("jobs_rejected", reason=getattr(refused, "code", "error"))
+            reason = getattr(refused, "code", "error")
+            self.metrics["jobs_rejected"].labels(reason=reason).inc()
             raise
 
     async def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
         """Return the state of a job; wait for its end, at most ``wait_s`` seconds."""
         entry = self._jobs.get(job_id)
-        if entry is None:
-            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
-        if not entry.phase.ended:
+        if entry is not None and not entry.phase.ended:
             entry.asked_s = self._clock()
             with suppress(TimeoutError):  # the job continues: the answer holds its state
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
                     await entry.ended.wait()
             entry.asked_s = self._clock()
-        return entry.view()
+        return self._view(job_id)
 
-    def abort(self, job_id: str, cause: str = "asked") -> JobView:
+    def abort(self, job_id: str) -> JobView:
         """Ask a job to stop; an unknown job counts as stopped."""
-        entry = self._jobs.get(job_id)
-        if entry is None:
-            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
-        self._abort(entry, cause)
-        return entry.view()
+        if job_id in self._jobs:
+            self._abort(self._jobs[job_id], "asked")
+        return self._view(job_id)
 
     def release(self, job_id: str) -> None:
         """Forget a job, aborting it first if it has not ended. Deletes no object."""
@@ -198,15 +193,11 @@ class GatewayCore:
     ) -> None:
         """Carry out an operator's orders; `stopping` is for the owner."""
         if workers is not None:
-            self.scale(workers)
+            self.worker_set.scale(workers)
         if draining:
             self.drain()
         if stopping:
             self.stopping.set()
-
-    def scale(self, count: int) -> None:
-        """Change the number of workers: start some, or end some as soon as their jobs end."""
-        self.worker_set.scale(count)
 
     def drain(self) -> None:
         """Take no more jobs; `drained` is set when the last one has ended."""
@@ -217,7 +208,7 @@ class GatewayCore:
 
     def tick(self) -> None:
         """Do time-dependent work: leases, silent workers, drains."""
-        self._awake.tick()
+        self._ticks += 1
         now = self._clock()
         for entry in list(self._jobs.values()):
             if now - entry.asked_s >= entry.submission.job.lease_s:
@@ -254,13 +245,14 @@ class GatewayCore:
             number=next(self._numbers),
             submitted_s=now,
             asked_s=now,
+            view=JobView(job_id=submission.job.id, phase=CompactionPhase.QUEUED),
         )
         if (refused := self.worker_set.refusal(entry.demand)) is not None:
             raise refused
         self._check_room(submission)
         self._jobs[entry.id] = entry
         self._active[submission.client] += 1
-        self.metrics.add("jobs_submitted")
+        self.metrics["jobs_submitted"].inc()
         self._queue.add(entry)
         self._dispatch()
         return entry
@@ -297,10 +289,12 @@ class GatewayCore:
         return False
 
     def _start(self, entry: GatewayJob, worker: Worker) -> None:
-        entry.phase, entry.worker = CompactionPhase.RUNNING, worker
+        running = CompactionPhase.RUNNING
+        entry.view = attrs.evolve(entry.view, phase=running, worker=worker.info.boot)
+        entry.worker = worker
         worker.jobs[entry.id] = entry
         worker.turn = next(self._turns)
-        self.metrics.observe("queue_seconds", self._clock() - entry.submitted_s)
+        self.metrics["queue_seconds"].observe(self._clock() - entry.submitted_s)
         self._spawn(self._run(entry, worker))
 
     async def _run(self, entry: GatewayJob, worker: Worker) -> None:
@@ -315,7 +309,7 @@ class GatewayCore:
             self._fail(entry, "internal", what)
         else:
             self._account(entry, worker, outcome)
-            self._end(entry, outcome.phase, outcome.fault, "", outcome.message)
+            self._end(entry, outcome.phase, outcome.message, fault=outcome.fault)
         finally:
             del worker.jobs[entry.id]
             self._dispatch()
@@ -334,19 +328,19 @@ class GatewayCore:
         if entry.phase.ended:
             return
         if entry.abort_asked_s is not None:
-            self._end(entry, CompactionPhase.ABORTED, None, "", message)
+            self._end(entry, CompactionPhase.ABORTED, message)
             return
-        self.metrics.add("jobs_lost", cause=cause)
-        self._end(entry, CompactionPhase.LOST, None, "worker_lost", message)
+        self.metrics["jobs_lost"].labels(cause=cause).inc()
+        self._end(entry, CompactionPhase.LOST, message, "worker_lost")
 
     def _abort(self, entry: GatewayJob, cause: str) -> None:
         if entry.phase.ended or entry.abort_asked_s is not None:
             return
-        self.metrics.add("jobs_aborted", cause=cause)
-        entry.code = cause
+        self.metrics["jobs_aborted"].labels(cause=cause).inc()
+        entry.view = attrs.evolve(entry.view, code=cause)
         if entry.phase is CompactionPhase.QUEUED:
             self._queue.remove(entry)
-            self._end(entry, CompactionPhase.ABORTED, None, cause, f"aborted: {cause}")
+            self._end(entry, CompactionPhase.ABORTED, f"aborted: {cause}")
             return
         entry.abort_asked_s = self._awake()
         assert entry.worker is not None
@@ -360,30 +354,43 @@ class GatewayCore:
 
     def _fail(self, entry: GatewayJob, code: str, message: str) -> None:
         """End a job for a reason that is not the job's, and so may pass."""
-        self._end(entry, CompactionPhase.FAILED, CompactionFault.TRANSIENT, code, message)
+        self._end(entry, CompactionPhase.FAILED, message, code, fault=CompactionFault.TRANSIENT)
 
     def _end(
         self,
         entry: GatewayJob,
         phase: CompactionPhase,
-        fault: CompactionFault | None,
-        code: str,
         message: str,
+        code: str = "",
+        *,
+        fault: CompactionFault | None = None,
     ) -> None:
         if entry.phase.ended:
             return
-        entry.phase, entry.fault = phase, fault
-        entry.code, entry.message = code or entry.code, message
+        code = code or entry.view.code
+        entry.view = attrs.evolve(entry.view, phase=phase, fault=fault, code=code, message=message)
         client = entry.submission.client
         self._active[client] -= 1
         if not self._active[client]:
             del self._active[client]
         entry.ended.set()
-        self.metrics.add("jobs_finished", outcome=phase.value)
+        self.metrics["jobs_finished"].labels(outcome=phase.value).inc()
         _log.info("job %s attempt %d: %s %s", entry.id, entry.submission.job.attempt, phase, code)
         self._check_drained()
 
+    def _view(self, job_id: str) -> JobView:
+        entry = self._jobs.get(job_id)
+        unknown = JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
+        return unknown if entry is None else entry.view
+
     # -- time ---------------------------------------------------------------------------------
+
+    def _awake(self) -> float:
+        """Return the time by which workers are measured, in seconds: it counts ticks.
+
+        A suspended gateway receives no answers, and silence during that time must not count.
+        """
+        return self._ticks * self.limits.ping_every_s
 
     def _kill_if_deaf(self, worker: Worker) -> None:
         now = self._awake()
@@ -407,9 +414,9 @@ class GatewayCore:
             self.drained.set()
 
     def _gauge(self) -> None:
-        self.metrics.set("jobs_queued", len(self._queue))
+        self.metrics["jobs_queued"].set(len(self._queue))
         for phase, count in self.worker_set.counts().items():
-            self.metrics.set("workers", count, state=phase)
+            self.metrics["workers"].labels(state=phase).set(count)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

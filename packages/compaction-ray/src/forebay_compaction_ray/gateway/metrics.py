@@ -87,29 +87,21 @@ class Metrics:
         """The registry that Prometheus reads."""
         self._of: Final = {metric.key: self._collector(metric) for metric in GATEWAY}
 
-    def add(self, key: str, amount: float = 1.0, **labels: str) -> None:
-        """Increase a counter."""
-        self._child(key, labels).inc(amount)
-
-    def set(self, key: str, value: float, **labels: str) -> None:
-        """Set a gauge."""
-        self._child(key, labels).set(value)
-
-    def observe(self, key: str, value: float) -> None:
-        """Count a value in a histogram."""
-        self._child(key, {}).observe(value)
+    def __getitem__(self, key: str) -> Any:
+        """Return a counter, gauge or histogram of prometheus-client."""
+        return self._of[key]
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Count what a job has done."""
-        self.observe("run_seconds", outcome.seconds)
-        self.add("cpu_seconds", outcome.cpu_seconds)
-        self.add("read_bytes", outcome.bytes_in)
-        self.add("written_bytes", outcome.bytes_out)
-        self.add("entries_read", max(0, outcome.entries_in))
+        self["run_seconds"].observe(outcome.seconds)
+        self["cpu_seconds"].inc(outcome.cpu_seconds)
+        self["read_bytes"].inc(outcome.bytes_in)
+        self["written_bytes"].inc(outcome.bytes_out)
+        self["entries_read"].inc(max(0, outcome.entries_in))
         dropped = {cause: max(0, outcome.dropped.get(cause, 0)) for cause in DROPPED}
         dropped["untold"] = max(0, outcome.entries_dropped - sum(dropped.values()))
         for cause, count in dropped.items():
-            self.add("entries_dropped", count, cause=cause)
+            self["entries_dropped"].labels(cause=cause).inc(count)
 
     def serve(self, host: str, port: int) -> WSGIServer:
         """Serve ``GET /metrics`` on a thread; raises `ConfigurationError` if the port is taken."""
@@ -128,10 +120,6 @@ class Metrics:
             for sample in family.samples
             if not sample.name.endswith("_bucket")
         }
-
-    def _child(self, key: str, labels: dict[str, str]) -> Any:
-        found = self._of[key]
-        return found.labels(**labels) if labels else found
 
     def _collector(self, metric: Metric) -> Any:
         given: dict[str, Any] = {"labelnames": metric.labels, "registry": self.registry}

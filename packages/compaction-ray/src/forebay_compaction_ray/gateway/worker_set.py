@@ -148,7 +148,7 @@ class WorkerSet:
         what = f"worker {worker.id} {why}"
         if worker.phase is not WorkerPhase.DRAINING:
             _log.warning("%s", what)
-            self._metrics.add("worker_restarts")
+            self._metrics["worker_restarts"].inc()
             self._begin(error=what)
         for entry in worker.jobs.values():
             self._lost(entry, cause, f"its {what}")

@@ -11,7 +11,7 @@ import attrs
 
 from forebay_compaction_ray.gateway.pool import WorkerHandle
 from forebay_compaction_ray.messages import JobProgress, JobView, Submission, WorkerInfo
-from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.contract.compaction_service import CompactionPhase
 
 _NO_PROGRESS = JobProgress(bytes_in=0, age_s=0.0)
 _NOT_UP = WorkerInfo(boot="", pid=0, node="", version="", formats=())
@@ -116,13 +116,11 @@ class GatewayJob:
     submitted_s: float
     asked_s: float
     """When a client last asked about it: the lease begins here."""
-    phase: CompactionPhase = CompactionPhase.QUEUED
+    view: JobView
+    """The answer to a poll."""
     worker: Worker | None = None
     """The worker that got it."""
     abort_asked_s: float | None = None
-    fault: CompactionFault | None = None
-    code: str = ""
-    message: str = ""
     progress: JobProgress = _NO_PROGRESS
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -142,16 +140,10 @@ class GatewayJob:
         """Input bytes that are still to be read."""
         return max(0, self.submission.bytes_in - self.progress.bytes_in)
 
-    def view(self) -> JobView:
-        """Return the answer to a poll."""
-        return JobView(
-            job_id=self.id,
-            phase=self.phase,
-            worker="" if self.worker is None else self.worker.info.boot,
-            fault=self.fault,
-            code=self.code,
-            message=self.message,
-        )
+    @property
+    def phase(self) -> CompactionPhase:
+        """Its phase, as in the answer to a poll."""
+        return self.view.phase
 
 
 Policy = Callable[[Sequence[Worker]], Worker]

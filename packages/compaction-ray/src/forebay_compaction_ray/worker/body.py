@@ -17,7 +17,7 @@ from cachetools import FIFOCache
 
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
-from forebay_compaction_ray.worker.guard import JobStorage, Traffic
+from forebay_compaction_ray.worker.guard import JobStorage
 from forebay_state_api.compaction.local_service import fault_of
 from forebay_state_api.compaction.performing import perform
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -50,7 +50,7 @@ class _ActiveJob:
     def __init__(self, submission: Submission) -> None:
         self.submission: Final = submission
         self.stop: Final = threading.Event()
-        self.traffic: Final = Traffic()
+        self.bytes_in = 0
         self.step_s = time.monotonic()
 
     def cancelled(self) -> bool:
@@ -58,10 +58,13 @@ class _ActiveJob:
         self.step_s = time.monotonic()
         return self.stop.is_set()
 
+    def read(self, size: int) -> None:
+        """Count the bytes that the job reads."""
+        self.bytes_in += size
+
     def progress(self) -> JobProgress:
         """Return the job's progress."""
-        age_s = time.monotonic() - self.step_s
-        return JobProgress(bytes_in=self.traffic.bytes_in, age_s=age_s)
+        return JobProgress(bytes_in=self.bytes_in, age_s=time.monotonic() - self.step_s)
 
 
 class WorkerBody:
@@ -116,8 +119,7 @@ class WorkerBody:
                     del self._runs[submission.job.id]
         return attrs.evolve(
             outcome,
-            bytes_in=run.traffic.bytes_in,
-            bytes_out=run.traffic.bytes_out,
+            bytes_in=run.bytes_in,
             seconds=time.monotonic() - started_s,
             cpu_seconds=time.process_time() - cpu_s,
         )
@@ -163,7 +165,7 @@ class WorkerBody:
         prefix = f"{job.operator}/{job.output_prefix}"
         try:
             compactor = self._compactors()[job.format]
-            storage = JobStorage(self._storage(run.submission.storage), prefix, run.traffic)
+            storage = JobStorage(self._storage(run.submission.storage), prefix, run.read)
         except Exception as fault:  # noqa: BLE001 - before the job begins, it is the worker's fault
             return _failed(fault, CompactionFault.TRANSIENT)
         result = perform(job, compactor, storage, run.cancelled)
@@ -171,6 +173,7 @@ class WorkerBody:
             return Outcome(phase=CompactionPhase.ABORTED)
         return Outcome(
             phase=CompactionPhase.DONE,
+            bytes_out=sum(file.size for file in result.outputs),
             entries_in=result.entries_in,
             entries_dropped=result.entries_dropped,
             dropped={str(why): int(count) for why, count in result.dropped.items()},
