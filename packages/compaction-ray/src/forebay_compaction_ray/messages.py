@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import attrs
 
-from forebay_compaction_ray.protocol import MalformedMessageError
+from forebay_compaction_ray.protocol import MalformedMessageError, pack
 from forebay_state_api.contract.checksummed import known_fields
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -103,6 +103,24 @@ class Submission(Message):
     def bytes_in(self) -> int:
         """Bytes of all inputs."""
         return sum(file.size for file in self.job.inputs)
+
+    def excess(self, limits: Mapping[str, int]) -> str:
+        """Return by what the job is above a gateway's limits; empty if it is not."""
+        for name, most in limits.items():
+            size, unit = self._size(name)
+            if size > most:
+                return f"{size} {unit}, at most {most}"
+        return ""
+
+    def _size(self, limit: str) -> tuple[int, str]:
+        match limit:
+            case "inputs":
+                return len(self.job.inputs), "inputs"
+            case "job_bytes":
+                return self.bytes_in, "bytes of input"
+            case "message_bytes":
+                return len(pack(self.to_plain())), "bytes of description"
+        return 0, ""  # of a newer release
 
 
 @attrs.frozen(kw_only=True)

@@ -14,7 +14,7 @@ from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.lifecycle import Kind, Trouble
 from forebay_compaction_ray.messages import Greeting, Submission
 from forebay_compaction_ray.options import RemoteOptions
-from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError, pack
+from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
 
@@ -92,7 +92,7 @@ class Gateways:
         if greeting.state != "serving":
             why = f"{gateway.address} takes no more jobs: it is {greeting.state!r}"
             return Trouble(Kind.AWAY, why, "refused", where)
-        if above := _excess(submission, greeting):
+        if above := submission.excess({"message_bytes": MESSAGE_BYTES, **greeting.limits}):
             why = f"above the limits of {gateway.address}: {above}"
             return Trouble(Kind.NEVER, why, "limits", where)
         return self._of_another_directory(gateway, greeting) or greeting
@@ -151,17 +151,3 @@ def trouble_of(gateway: Gateway, error: UnreachableError | RefusedError) -> Trou
         return Trouble(Kind.NEVER, why, _HOPELESS[error.code], where)
     kind = Kind.BUSY if error.retry_after_s > 0 else Kind.AWAY
     return Trouble(kind, why, "refused", where, error.retry_after_s, error.code)
-
-
-def _excess(submission: Submission, greeting: Greeting) -> str:
-    """Return by what a job is above a gateway's limits; empty if it is not."""
-    sizes = {
-        "inputs": (len(submission.job.inputs), "inputs"),
-        "job_bytes": (submission.bytes_in, "bytes of input"),
-        "message_bytes": (len(pack(submission.to_plain())), "bytes of description"),
-    }
-    limits = {"message_bytes": MESSAGE_BYTES, **greeting.limits}
-    for name, (size, unit) in sizes.items():
-        if name in limits and size > limits[name]:
-            return f"{size} {unit}, at most {limits[name]}"
-    return ""

@@ -6,7 +6,8 @@ import functools
 import importlib.metadata
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import Any, Final
 
 import click
@@ -20,7 +21,7 @@ from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.addresses import address_of
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.messages import Submission
-from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.options import SETTINGS, ClientSecurity
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
 from forebay_state_api.commands.report import console, json_option, print_json
@@ -40,32 +41,29 @@ _START_S: Final = 15.0
 """Seconds that `examine` waits for the workers of a service that has just started."""
 
 
+_FILES: Final = ("token-file", "tls-ca", "tls-cert", "tls-key")
+"""The settings of clients that commands take as options."""
+
+
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the parameter ``gateway`` to a command, from ``--gateway`` and the credentials."""
 
     @click.option("--gateway", "address", required=True, metavar="IP:PORT")
-    @click.option("--token-file", type=click.Path(), help="File with the gateway's token.")
-    @click.option("--tls-ca", type=click.Path(), help="PEM file: CA of the gateway's certificate.")
-    @click.option("--tls-cert", type=click.Path(), help="PEM file: the client's certificate.")
-    @click.option("--tls-key", type=click.Path(), help="PEM file: key of the client's certificate.")
     @json_option
     @functools.wraps(command)
-    def asked(
-        address: str,
-        token_file: str | None,
-        tls_ca: str | None,
-        tls_cert: str | None,
-        tls_key: str | None,
-        **given: Any,
-    ) -> None:
-        security = ClientSecurity.of(token_file, tls_ca, tls_cert, tls_key)
-        gateway = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S)
-        try:
+    def asked(address: str, **given: Any) -> None:
+        files = [given.pop(name.replace("-", "_")) for name in _FILES]
+        with _connected(address, files) as gateway:
             command(gateway=gateway, **given)
-        finally:
-            gateway.close()
 
+    for name in reversed(_FILES):
+        asked = click.option(f"--{name}", type=click.Path(), help=SETTINGS[name].doc)(asked)
     return asked
+
+
+def _connected(address: str, files: Iterable[str | None]) -> closing[Gateway]:
+    security = ClientSecurity.of(*files)
+    return closing(Gateway(address_of(address), security, timeout_s=_TIMEOUT_S))
 
 
 def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStorage) -> None:
@@ -73,13 +71,9 @@ def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStora
 
     ``remote`` are the client's settings, without their prefix.
     """
-    files = (remote[name] for name in ("token-file", "tls-ca", "tls-cert", "tls-key"))
-    security = ClientSecurity.of(*files)
-    gateway, name = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S), remote["storage"]
-    try:
+    name = remote["storage"]
+    with _connected(address, [remote[file] for file in _FILES]) as gateway:
         storages = gateway.hello().storages
-    finally:
-        gateway.close()
     if (found := storages.get(name)) is None:
         raise ConfigurationError(
             f"the gateway {address} has no storage {name!r}, only {', '.join(storages)}: set "
@@ -131,18 +125,13 @@ def _troubles(now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(now: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("worker", "state", "node", "pid", "jobs", "done", "left"):
-        table.add_column(column)
+    columns = ("worker", "state", "node", "pid", "jobs", "done", "left")
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for worker in now["worker_list"]:
+        numbers = (worker["pid"] or "-", len(worker["jobs"]), worker["done"])
+        left = filesize.decimal(worker["remaining"])
         table.add_row(
-            worker["id"],
-            worker["state"],
-            worker["node"] or "-",
-            str(worker["pid"] or "-"),
-            str(len(worker["jobs"])),
-            str(worker["done"]),
-            filesize.decimal(worker["remaining"]),
+            worker["id"], worker["state"], worker["node"] or "-", *map(str, numbers), left
         )
     return table
 
@@ -151,20 +140,20 @@ def _summary(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
 ) -> Iterator[str]:
     """Yield lines that fit a narrow terminal."""
-    numbers = now["metrics"]
     yield f"{address} {now['state']}   {now['queue']} waiting, {now['running']} running"
-    read, written = (filesize.decimal(int(numbers.get(name, 0))) for name in (_READ, _WRITTEN))
+    read, written = _number(now, _READ), _number(now, _WRITTEN)
     rates = ""
     if seconds:
-        rate = (_finished(now) - _finished(before)) / seconds
-        since = numbers.get(_READ, 0) - before["metrics"].get(_READ, 0)
-        rates = f"   {rate:g} jobs/s, {filesize.decimal(int(since / seconds))}/s"
-    yield f"read {read}   written {written}{rates}"
+        jobs = (_number(now, _FINISHED) - _number(before, _FINISHED)) / seconds
+        speed = filesize.decimal(int((read - _number(before, _READ)) / seconds))
+        rates = f"   {jobs:g} jobs/s, {speed}/s"
+    yield f"read {filesize.decimal(int(read))}   written {filesize.decimal(int(written))}{rates}"
 
 
-def _finished(described: Mapping[str, Any]) -> float:
+def _number(described: Mapping[str, Any], name: str) -> float:
+    """Return the sum of a metric over its labels."""
     numbers: Mapping[str, float] = described["metrics"]
-    return sum(v for name, v in numbers.items() if name.startswith(_FINISHED))
+    return sum(value for key, value in numbers.items() if key.partition("{")[0] == name)
 
 
 def examine(asked: Gateway) -> Iterator[tuple[str, str]]:
@@ -244,8 +233,7 @@ def _round_trip(asked: Gateway, storage: str) -> str:
 def _promises(asked: Gateway, storage: str, worker: str) -> dict[str, str]:
     """Return a worker's check of a storage: promise → the problem with it."""
     try:
-        asked_for = {"storage": storage, "worker": worker}
-        found: dict[str, str] = asked.call("Check", asked_for)["found"]
+        found: dict[str, str] = asked.call("Check", {"storage": storage, "worker": worker})["found"]
     except RefusedError as refused:
         return {"it can be examined": str(refused)}
     return found

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.compaction.job_names import check_names
@@ -13,7 +12,7 @@ _LONGEST_ID = 128
 
 
 def check_submission(
-    submission: Submission, limits: GatewayLimits, storages: Collection[str]
+    submission: Submission, limits: Mapping[str, int], storages: Collection[str]
 ) -> None:
     """Raise `RefusedError` for a job that can never run here."""
     if submission.storage not in storages:
@@ -23,11 +22,6 @@ def check_submission(
             f"{', '.join(sorted(storages))}: start it with --storage {submission.storage}=URL, or "
             "set spark.forebay.compaction.remote.storage",
         )
-    _check_names(submission)
-    _check_size(submission, limits)
-
-
-def _check_names(submission: Submission) -> None:
     job = submission.job
     if not 0 < len(job.id) <= _LONGEST_ID:
         raise RefusedError("malformed", f"a job's id has 1 to {_LONGEST_ID} characters")
@@ -35,15 +29,7 @@ def _check_names(submission: Submission) -> None:
         check_names(job)
     except ValueError as error:
         raise RefusedError("names", str(error)) from error
-
-
-def _check_size(submission: Submission, limits: GatewayLimits) -> None:
-    job = submission.job
-    if len(job.inputs) > limits.inputs:
-        raise RefusedError("too_large", f"{len(job.inputs)} inputs, at most {limits.inputs}")
     if any(file.size < 0 for file in job.inputs):
         raise RefusedError("malformed", "an input has a negative size")
-    if submission.bytes_in > limits.job_bytes:
-        raise RefusedError(
-            "too_large", f"{submission.bytes_in} bytes of input, at most {limits.job_bytes}"
-        )
+    if above := submission.excess(limits):
+        raise RefusedError("too_large", above)

@@ -101,11 +101,7 @@ class GatewayCore:
             formats=tuple(sorted(self.worker_set.formats)),
             storages=self.storages.to_plain(),
             workers=self.worker_set.ready,
-            limits={
-                "inputs": self.limits.inputs,
-                "job_bytes": self.limits.job_bytes,
-                "message_bytes": MESSAGE_BYTES,
-            },
+            limits={**self.limits.of_a_job, "message_bytes": MESSAGE_BYTES},
         )
 
     def hear(self, events: Mapping[str, int]) -> None:
@@ -133,20 +129,22 @@ class GatewayCore:
 
     async def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
         """Return the state of a job; wait for its end, at most ``wait_s`` seconds."""
-        entry = self._jobs.get(job_id)
-        if entry is not None and not entry.phase.ended:
+        if (entry := self._jobs.get(job_id)) is None:
+            return _unknown(job_id)
+        if not entry.phase.ended:
             entry.asked_s = self._clock()
             with suppress(TimeoutError):  # the job continues: the answer holds its state
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
                     await entry.ended.wait()
             entry.asked_s = self._clock()
-        return self._view(job_id)
+        return entry.view
 
     def abort(self, job_id: str) -> JobView:
         """Ask a job to stop; an unknown job counts as stopped."""
-        if job_id in self._jobs:
-            self._abort(self._jobs[job_id], "asked")
-        return self._view(job_id)
+        if (entry := self._jobs.get(job_id)) is None:
+            return _unknown(job_id)
+        self._abort(entry, "asked")
+        return entry.view
 
     def release(self, job_id: str) -> None:
         """Forget a job, aborting it first if it has not ended. Deletes no object."""
@@ -238,7 +236,7 @@ class GatewayCore:
     def _take(self, submission: Submission) -> GatewayJob:
         if self._draining_s is not None:
             raise RefusedError("draining", "the gateway takes no more jobs")
-        check_submission(submission, self.limits, self.storages.names)
+        check_submission(submission, self.limits.of_a_job, self.storages.names)
         now = self._clock()
         entry = GatewayJob(
             submission=submission,
@@ -378,11 +376,6 @@ class GatewayCore:
         _log.info("job %s attempt %d: %s %s", entry.id, entry.submission.job.attempt, phase, code)
         self._check_drained()
 
-    def _view(self, job_id: str) -> JobView:
-        entry = self._jobs.get(job_id)
-        unknown = JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
-        return unknown if entry is None else entry.view
-
     # -- time ---------------------------------------------------------------------------------
 
     def _awake(self) -> float:
@@ -422,3 +415,7 @@ class GatewayCore:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _unknown(job_id: str) -> JobView:
+    return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
