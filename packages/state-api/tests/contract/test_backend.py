@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from forebay_state_api.codecs import codec_for
@@ -44,3 +45,18 @@ def test_a_description_says_the_shape_where_the_kind_does_not(shape, kind, says)
     spec = TableSpec(name="s", shape=shape, kind=kind, key=codec, value=codec)
     assert spec.description().get("shape") == says
     assert Shape.of(spec.description()) is shape
+
+
+def test_the_codec_of_pairs_is_made_once():
+    """A backend may ask for it with each value."""
+    spec = TableSpec(
+        name="s",
+        shape=Shape.POINT,
+        kind="value",
+        key=codec_for(str, what="a key"),
+        value=codec_for(int, what="a value"),
+        ttl=True,
+    )
+    assert spec.stored is spec.stored
+    assert spec.stored.unpack_one(spec.stored.pack_one((1, 2))) == (1, 2)
+    assert attrs.evolve(spec, ttl=False).stored is spec.value

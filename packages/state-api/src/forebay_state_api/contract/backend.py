@@ -27,6 +27,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -105,7 +106,7 @@ class TableSpec:
     """The declarations of value and user key since the state was first stored: one for each change
     of a type, the current one last; empty if they are unknown. `reader_of` needs them."""
 
-    @property
+    @cached_property
     def stored(self) -> ValueCodec:
         """Codec of cells, list elements and map entries: ``value``, or with TTL its pairs."""
         return stamped_codec(self.value) if self.ttl else self.value
