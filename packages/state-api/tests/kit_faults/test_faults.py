@@ -23,7 +23,7 @@ def run(folder, names, *arguments, **environment):
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(
-        [*command, "--tb=short", f"--junitxml={report}", *arguments, PLANTED],
+        [*command, "--tb=native", f"--junitxml={report}", *arguments, PLANTED],
         env={**os.environ, "KIT_FAULTS": ",".join(names), **environment},
         cwd=PLANTED.parent,
         capture_output=True,
