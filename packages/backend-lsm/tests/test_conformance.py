@@ -78,7 +78,11 @@ class TestTiny(TinyCache, StateBackendTests):
 
 
 class TestDefaults(OnLocalStorage, PropertyTests, VersionTests, RescaleTests):
-    """Run histories, versions and rescales with defaults on local storage."""
+    """Run versions, rescales and some histories with defaults on local storage."""
+
+    # `TestLocal` runs all of these, and `TestTiny` by default.
+    machine_examples = history_examples = timer_examples = 5
+    program_examples = 8
 
 
 @slow_kit
