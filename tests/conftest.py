@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 import zipfile
@@ -52,20 +54,37 @@ def quick_checkpoints():
     return f"spark.sql.streaming.checkpointFileManagerClass={manager}"
 
 
-def few_hadoop_settings(folder):
-    """A jar with files of defaults in place of Hadoop's, which hold 2,000 settings.
+def lean_hadoop(folder):
+    """A jar that saves Spark work: few defaults of Hadoop, and its local files without processes.
 
     Spark sends all settings with each task that writes, a fifth of the work of a small micro-batch.
-    Nearly all of these defaults are in Hadoop's code as well.
+    Hadoop has files with 2,000 defaults, and nearly all of them are in its code as well.
     """
-    jar = folder / "few-hadoop-settings.jar"
+    jar = folder / "lean-hadoop.jar"
     if not jar.exists():  # the archive of classes is for this very file
         made = jar.with_suffix(f".{os.getpid()}")
         with zipfile.ZipFile(made, "w") as file:
             for name in ("core", "hdfs", "mapred", "yarn"):
                 file.write(HERE / "spark_conf" / "hadoop-default.xml", f"{name}-default.xml")
+            with tempfile.TemporaryDirectory() as classes:
+                for path in local_files(classes):
+                    file.write(path, path.name)
         made.rename(jar)
     return jar
+
+
+def local_files(folder):
+    """The compiled classes of ``LocalFiles.java``; none of them where a JDK is missing.
+
+    Tests pass without them, but Hadoop then starts a dozen processes in each micro-batch.
+    """
+    home = os.environ.get("JAVA_HOME")
+    javac = shutil.which("javac", path=f"{home}/bin" if home else None)
+    if javac is not None:
+        (hadoop,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+        source = HERE / "spark_conf" / "LocalFiles.java"
+        subprocess.run([javac, "-nowarn", "-d", folder, "-cp", hadoop, source], check=True)
+    return sorted(Path(folder).glob("*.class"))
 
 
 class SparkClasses:
@@ -73,6 +92,7 @@ class SparkClasses:
 
     The first run makes an archive of the classes that Spark loads, in a job; JVMs that start later
     use it. Without it, or with the archive of another JDK, JVMs load their classes as usual.
+    Of several processes the first, which runs no tests, makes it, before the others start.
     """
 
     def __init__(self, cache):
@@ -83,7 +103,11 @@ class SparkClasses:
         properties = settings / "spark-defaults.conf"
         options = [f'--properties-file "{properties}"', f"--conf {quick_checkpoints()}"]
         options.append("--conf spark.python.daemon.module=forked_workers")
-        options.append(f'--driver-class-path "{few_hadoop_settings(cache)}"')
+        jar = lean_hadoop(cache)
+        options.append(f'--driver-class-path "{jar}"')
+        with zipfile.ZipFile(jar) as content:
+            if "LocalFiles.class" in content.namelist():
+                options.append("--conf spark.hadoop.fs.file.impl=LocalFiles")
         os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
         paths = [str(HERE / "workers"), os.environ.get("PYTHONPATH")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -96,9 +120,13 @@ class SparkClasses:
         self._log = cache / "archive.log"
         self._job = None
 
+    @property
+    def is_missing(self):
+        return not self._archive.exists()
+
     def archive(self):
         """Start making the archive in the background, unless it exists."""
-        if not self._archive.exists():
+        if self.is_missing:
             with self._log.open("wb") as log:
                 self._job = subprocess.Popen(
                     [sys.executable, HERE / "jobs" / "archive_classes.py", self._archive],
@@ -124,7 +152,7 @@ class SparkClasses:
 
 def pytest_configure(config):
     if config.pluginmanager.hasplugin("cacheprovider"):
-        config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("spark-classes"))
+        config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("lean-spark"))
 
 
 def _turn(item):
@@ -171,11 +199,35 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config):
+    """Before the first of all runs, compile the tests while the archive of classes is made.
+
+    Each process would compile all of them by itself, all at the same time.
+    """
+    classes = config.stash.get(_CLASSES, None)
+    if classes and classes.is_missing and "not spark" not in config.option.markexpr:
+        classes.archive()
+        collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0"]
+        subprocess.run(
+            [*collect, "-p", "no:cacheprovider", "-m", config.option.markexpr, *config.args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,  # what cannot be collected is said by the processes
+        )
+
+
 def pytest_collection_finish(session):
     classes = session.config.stash.get(_CLASSES, None)
-    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
-    if classes and first and any(item.get_closest_marker("spark") for item in session.items):
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    if classes and alone and any(item.get_closest_marker("spark") for item in session.items):
         classes.archive()
+
+
+def pytest_sessionfinish(session):
+    if classes := session.config.stash.get(_CLASSES, None):
+        classes.check()
 
 
 def pytest_unconfigure(config):
@@ -210,8 +262,6 @@ def spark(request):
     session = _started(SparkSession.builder.appName("tests"), capture)
     yield session
     session.stop()
-    if classes := request.config.stash.get(_CLASSES, None):
-        classes.check()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -309,6 +359,7 @@ def stage(spark, tmp_path):
     yield Stage(spark, tmp_path)
     for query in spark.streams.active:
         query.stop()
-    for row in spark.sql("SET").collect():
-        if row.key.startswith("spark.forebay."):
-            spark.conf.unset(row.key)
+    # In one text, and not by a query, which takes longer than some tests.
+    for name in spark.conf._jconf.getAll().keySet().mkString("\n").split("\n"):
+        if name.startswith("spark.forebay."):
+            spark.conf.unset(name)
