@@ -220,7 +220,7 @@ def test_calls_in_flight_while_the_next_arrow_batch_is_late(stage, monkeypatch):
     assert max(took for _, took in rows) < 1
 
 
-@both_backends
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_a_server_that_closes_idle_connections_between_micro_batches(stage, echo, backend):
     for batch in range(3):
         stage.put(*[{"user": f"u{n % 7}", "n": n} for n in range(40)])

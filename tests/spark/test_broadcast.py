@@ -70,7 +70,7 @@ def put(stage, events=(), rules=()):
             stage.put(*dicts, into=stage.folder / folder)
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_every_subtask_has_the_rules_over_batches_failures_and_rescales(stage, backend):
     stage.spark.conf.set("spark.forebay.state.backend", backend)
     users = [f"user{n}" for n in range(9)]

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long, answer string"
 N = ValueStateDescriptor("n", int, default=0)
-both_backends = pytest.mark.parametrize("backend", ["heap", "lsm"])
 
 
 class Asks(KeyedProcessFunction):
@@ -63,7 +62,7 @@ def keys_asked(notes):
     return found
 
 
-@both_backends
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_a_batch_that_is_repeated_asks_under_the_same_keys(stage, tmp_path, backend):
     rows = [{"user": f"u{n % 7}", "n": n} for n in range(40)]
     stage.put(*rows)

@@ -55,7 +55,7 @@ def rows_of(batch):
     return [{"user": u, "n": n} for u in USERS for n in (1, 0 if batch % 2 else -1, 2)]
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_bad_rows_go_out_with_their_errors_and_leave_nothing(stage, backend):
     for batch in range(BATCHES):
         stage.put(*rows_of(batch))

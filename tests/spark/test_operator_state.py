@@ -71,7 +71,7 @@ def buffered(stage, function, parallelism):
     return operator.process(function, SCHEMA)
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_what_waits_is_kept_over_batches_failures_and_rescales(stage, backend):
     stage.spark.conf.set("spark.forebay.state.backend", backend)
     users = [f"user{n}" for n in range(23)]

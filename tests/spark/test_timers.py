@@ -183,7 +183,7 @@ def test_the_end_of_a_bounded_dataframe_fires_event_time_timers_if_its_state_end
     assert closed(**stored, batch_id=1, fire_at_end=True) == [2]
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_processing_time_reaches_subtasks_without_rows_a_batch_later(stage, backend):
     for user in "abbb":
         stage.put({"user": user})

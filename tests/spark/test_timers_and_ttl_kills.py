@@ -321,7 +321,7 @@ def kill_drivers(stage, drive, kills, backend, restarts, batches):
     check(stage, backend, visits)
 
 
-@both_backends
+@pytest.mark.parametrize("backend", ["lsm", pytest.param("heap", marks=pytest.mark.slow)])
 def test_workers_killed_at_random_moments(stage, kills, backend):
     kill_workers(stage, kills, backend, WORKER_RESTARTS, BATCHES)
 
