@@ -193,15 +193,24 @@ def checked_directory(
     """
     if not df.isStreaming and batch.query is None:
         return None
+    directory = shared_directory(settings, uid)
+    if not sessions.is_connect(df.sparkSession):
+        # Nothing is read or written yet: this finds an invalid scheme, option or path.
+        open_storage(directory, settings.storage_options())
+    return directory
+
+
+def shared_directory(settings: Settings, uid: str) -> str:
+    """Return the state directory, absolute.
+
+    Raises `ConfigurationError` if no directory is set, or if workers cannot share it.
+    """
     directory = located(settings.required("state.dir", argument="state_dir"))
     if directory.lower().startswith("memory:"):
         raise ConfigurationError(
             f"operator {uid!r}: state in {directory} would be a process's own, and Spark's workers "
             "are many; name a directory or a URL that all of them reach"
         )
-    if not sessions.is_connect(df.sparkSession):
-        # Nothing is read or written yet: this finds an invalid scheme, option or path.
-        open_storage(directory, settings.storage_options())
     return directory
 
 

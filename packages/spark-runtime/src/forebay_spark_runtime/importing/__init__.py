@@ -1,5 +1,9 @@
-"""Take over the state of Spark's own operators: `import_tws`, and ``forebay import-tws``."""
+"""Bring state along on Spark: DataFrames by `import_state`, Spark's own operators by `import_tws`.
 
+``forebay import-tws`` is a command, too.
+"""
+
+from forebay_spark_runtime.importing.dataframes import import_state
 from forebay_spark_runtime.importing.tws import ImportedTws, import_tws
 
-__all__ = ["ImportedTws", "import_tws"]
+__all__ = ["ImportedTws", "import_state", "import_tws"]

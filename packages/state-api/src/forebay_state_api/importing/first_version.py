@@ -78,8 +78,17 @@ class NewOperator:
         """Return the version that is made."""
         return ImportTarget(version=1, max_parallelism=self.max_parallelism, parallelism=parts)
 
-    def write(self, tables: CheckedTables, part: int, groups: KeyGroupRange) -> ImportedPart:
-        """Write the files of one part, which is ``part`` of ``tables``, too."""
+    def check_timers(self, *, given: bool) -> None:
+        """Refuse timers for a function that has none."""
+        if given and not self.declared.has_timers:
+            raise ConfigurationError(
+                f"operator {self.at.uid!r} cannot have timers: its function has no on_timer"
+            )
+
+    def write(
+        self, tables: CheckedTables, part: int, groups: KeyGroupRange, subtask: int
+    ) -> ImportedPart:
+        """Write the files of a subtask, whose rows are a part of ``tables``."""
         with PartWriter(self.backend, self._opening(groups)) as writer:
             for info in self.states.values():
                 writer.declare(info.spec)
@@ -87,7 +96,7 @@ class NewOperator:
                 writer.apply(spec, changes)
             if self.declared.has_timers:
                 writer.add_timers(self.key, tables.timers_of(part))
-            return writer.commit(1, part, ttl_us=self.declared.ttl_us)
+            return writer.commit(1, subtask, ttl_us=self.declared.ttl_us)
 
     def publish(self, parts: Sequence[ImportedPart], savepoint: str | None) -> str:
         """Make a version of all parts; return the key of its run."""
@@ -218,7 +227,10 @@ def import_tables(
 
     ``progress`` receives the parts that were written.
     """
-    check_given(new, tables, savepoint)
+    check_savepoint(savepoint)
+    if not tables:
+        raise ConfigurationError("nothing to import: give a table")
+    new.check_timers(given=tables.timers is not None)
     ranges = new.ranges(_parts(tables, new.max_parallelism))
     with CheckedTables.of(tables, new.states, new.key, ranges, now_us=new.now_us) as checked:
         run = None
@@ -226,22 +238,16 @@ def import_tables(
             progress.stage("writing", len(ranges))
             parts = []
             for number, groups in enumerate(ranges):
-                parts.append(new.write(checked, number, groups))
+                parts.append(new.write(checked, number, groups, number))
                 progress.advance()
             run = new.publish(parts, savepoint)
         return Imported(version=1, run=run, rows=checked.rows, timers=checked.timers)
 
 
-def check_given(new: NewOperator, tables: Tables, savepoint: str | None) -> None:
-    """Refuse an import of nothing, timers of a function that has none, and a bad name."""
-    if savepoint is not None:
-        savepoint_object(savepoint)
-    if not tables:
-        raise ConfigurationError("nothing to import: give a table")
-    if tables.timers is not None and not new.declared.has_timers:
-        raise ConfigurationError(
-            f"operator {new.at.uid!r} cannot have timers: its function has no on_timer"
-        )
+def check_savepoint(name: str | None) -> None:
+    """Refuse a name that no savepoint can have."""
+    if name is not None:
+        savepoint_object(name)
 
 
 def _parts(tables: Tables, max_parallelism: int) -> int:

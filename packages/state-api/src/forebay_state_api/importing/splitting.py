@@ -43,14 +43,15 @@ class SplitTable:
     ) -> None:
         """``folder``, which does not exist, gets the rows.
 
-        ``ranges`` are the key groups of the parts, in order. With ``numbered`` rows are named by
-        their numbers, otherwise by their keys.
+        ``ranges`` are the key groups of the parts, in order, without gaps. With ``numbered`` rows
+        are named by their numbers, otherwise by their keys.
         """
         self.reader: Final = reader
         self.rows = 0
         """The number of rows."""
         self.filled: Final[Counter[str]] = Counter()
         """Column → its values that are not null."""
+        self._start: Final = ranges[0].start
         self._ends: Final = [groups.end for groups in ranges]
         self._folder: Final = folder
         self._numbered: Final = numbered
@@ -87,11 +88,19 @@ class SplitTable:
         found: list[ImportedRow] = []
         for row in batch.to_pylist():
             try:
-                found.append(self.reader.read(row))
+                found.append(self._placed(self.reader.read(row)))
             except MISFITS as error:
                 where = self._named(row, self.rows + len(found) + 1)
                 raise ConfigurationError(f"{self.reader.what}, {where}: {error}") from error
         return found
+
+    def _placed(self, row: ImportedRow) -> ImportedRow:
+        if not self._start <= row.group <= self._ends[-1]:
+            raise ValueError(
+                f"the key is of key group {row.group}, and its column's type gave another one: "
+                "cast the column to the type of the key"
+            )
+        return row
 
     def _named(self, row: Mapping[str, Any], number: int) -> str:
         if self._numbered:

@@ -1,0 +1,144 @@
+"""The task of an import of DataFrames: check one part's rows of all tables, and write them.
+
+The rows come in one DataFrame: the number of the table, and a struct for each table, of which one
+is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.importing.checked_tables import CheckedTables
+from forebay_state_api.importing.first_version import NewOperator
+from forebay_state_api.keys import KeyGroupRange, key_group_range_of
+from forebay_state_api.plugins import plugins
+from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.versions.imported import ImportedPart
+
+if TYPE_CHECKING:
+    from forebay_state_api.importing.declared_states import DeclaredStates
+    from forebay_state_api.importing.tables import TableLayout
+    from forebay_state_api.settings import Settings
+
+TABLE: Final = "table"
+FIRST: Final = 1
+"""The position of the first table's struct."""
+ANSWER: Final = "part binary, rows map<string,bigint>, timers bigint, fault string"
+_ANSWER: Final = pa.schema(
+    {
+        "part": pa.binary(),
+        "rows": pa.map_(pa.string(), pa.int64()),
+        "timers": pa.int64(),
+        "fault": pa.string(),
+    }
+)
+
+
+@attrs.frozen(kw_only=True)
+class PartAnswer:
+    """The result of one task."""
+
+    part: ImportedPart | None = None
+    """``None``: nothing was written."""
+    rows: Mapping[str, int] = attrs.field(factory=dict)
+    """State → its rows."""
+    timers: int = 0
+    fault: str | None = None
+    """Why a row does not fit."""
+
+    def batch(self) -> pa.RecordBatch:
+        """Return it as one row of `ANSWER`."""
+        part = None if self.part is None else self.part.packed()
+        row = {"part": part, "rows": [*self.rows.items()], "timers": self.timers}
+        return pa.RecordBatch.from_pylist([row | {"fault": self.fault}], schema=_ANSWER)
+
+    @classmethod
+    def of_row(cls, row: Any) -> PartAnswer:
+        """Inverse of `batch`, for a collected row."""
+        part = None if row["part"] is None else ImportedPart.unpacked(bytes(row["part"]))
+        return cls(part=part, rows=row["rows"], timers=row["timers"], fault=row["fault"])
+
+
+@attrs.frozen(kw_only=True)
+class TablePlan:
+    """Everything that a task needs; it is sent to the workers."""
+
+    declared: DeclaredStates
+    layouts: Sequence[TableLayout]
+    """The tables, by number."""
+    state_dir: str
+    query: str
+    settings: Settings = attrs.field(repr=False)
+    parallelism: int
+    max_parallelism: int
+    now_us: int
+    dry_run: bool
+
+    @cached_property
+    def operator(self) -> NewOperator:
+        """The operator that is made."""
+        at = ReadFrom.with_settings(
+            self.state_dir, query=self.query, uid=self.declared.uid, settings=self.settings
+        )
+        return NewOperator(
+            at=at,
+            backend=plugins().backend(self.settings["state.backend"]),
+            declared=self.declared,
+            max_parallelism=self.max_parallelism,
+            now_us=self.now_us,
+        )
+
+    def tables(self, groups: KeyGroupRange) -> CheckedTables:
+        """Return the tables of one part, without rows."""
+        return CheckedTables(
+            self.layouts,
+            self.operator.states,
+            self.operator.key,
+            [groups],
+            groups=self.max_parallelism,
+            now_us=self.now_us,
+            numbered=False,
+        )
+
+    def answer(self, subtask: int, batches: Iterator[pa.RecordBatch]) -> PartAnswer:
+        """Check the rows of one subtask, and write its part."""
+        groups = key_group_range_of(subtask, self.parallelism, self.max_parallelism)
+        with self.tables(groups) as tables:
+            try:
+                for number, rows in _by_table(batches):
+                    tables.add(number, rows.select(tables.columns[number]))
+                tables.finish()
+            except ConfigurationError as error:
+                return PartAnswer(fault=str(error))
+            part = None if self.dry_run else self.operator.write(tables, 0, groups, subtask)
+            return PartAnswer(part=part, rows=tables.rows, timers=tables.timers)
+
+
+def _by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of one table after another."""
+    for batch in batches:
+        numbers = batch.column(TABLE)
+        for number in pc.unique(numbers).to_pylist():
+            mine = batch.filter(pc.equal(numbers, number)).column(FIRST + number)
+            yield number, pa.RecordBatch.from_struct_array(mine)
+
+
+@attrs.frozen
+class TableTask:
+    """Makes the part of the subtask whose number is the partition's."""
+
+    plan: TablePlan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row of `ANSWER`."""
+        context = TaskContext.get()
+        assert context is not None
+        yield self.plan.answer(context.partitionId(), batches).batch()
