@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         ("tags", pa.list_(pa.string())),
     ]
 )
+SCHEMA_OF_ONE = pa.schema([("count", pa.int64())])
 FITTING = ("a", 1, 0.5, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1), None)  # noqa: DTZ001 - wall-clock time
 
 
@@ -50,6 +51,21 @@ def test_rows_of_plain_values_pass_without_being_written(writer: CountingWriter)
     nothing = (None,) * len(SCHEMA)
     row_check(writer, SCHEMA)([FITTING, nothing, with_value("count", -(2**15))], 0)
     assert writer.written == 0
+
+
+@pytest.mark.parametrize("emitted", [0, 1, 3])
+def test_only_rows_from_the_position_on_are_looked_at(writer: CountingWriter, emitted: int) -> None:
+    bad = with_value("name", b"a")
+    row_check(writer, SCHEMA)([bad, *[FITTING] * emitted], 1)
+    assert writer.written == 0
+
+
+def test_rows_of_one_column_are_checked() -> None:
+    check = row_check(RowWriter(SCHEMA_OF_ONE, function="f", time_zone="UTC"), SCHEMA_OF_ONE)
+    check([(1,), (None,)], 0)
+    for emitted in ([("a",)], [(1,), (1, 2)], [(1, 2)]):
+        with pytest.raises(OutputSchemaError):
+            check(emitted, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +103,8 @@ def test_a_misfit_after_fitting_rows_is_found(
     try:
         writer.batch([bad])
     except OutputSchemaError:
-        with pytest.raises(OutputSchemaError, match=column):
-            check([FITTING, bad], 1)
+        for emitted in ([bad], [FITTING, bad], [bad, FITTING]):
+            with pytest.raises(OutputSchemaError, match=column):
+                check([FITTING, *emitted], 1)
     else:
         pytest.fail(f"{value!r} is no misfit")

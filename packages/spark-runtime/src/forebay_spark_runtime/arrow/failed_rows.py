@@ -51,25 +51,35 @@ def row_check(writer: RowWriter, schema: Any) -> RowCheck:
     lets most rows pass; only numbers are put into its text. All other rows are written to see
     whether they fit.
     """
-    columns = [
-        f" and ({_value_test(field.type).format(f'row[{position}]')} or row[{position}] is None)"
-        for position, field in enumerate(schema)
+    values = [f"value{position}" for position in range(len(schema))]
+    tests = [
+        f"({_value_test(field.type).format(value)} or {value} is None)"
+        for value, field in zip(values, schema, strict=True)
     ]
-    fits = f"row.__class__ is tuple and len(row) == {len(schema)}{''.join(columns)}"
+    text = _CHECK.format(width=len(values), values=", ".join(values), fit=" and ".join(tests))
     names: dict[str, Any] = {
         "datetime": datetime,
         "try_to_write": functools.partial(_try_to_write, writer),
     }
-    exec(_CHECK.format(fits=fits), names)  # noqa: S102 - see above
+    exec(text, names)  # noqa: S102 - see above
     check: RowCheck = names["check"]
     return check
 
 
 _CHECK: Final = """
 def check(rows, start):
+    if len(rows) == start + 1:  # most records emit one row: neither a slice nor a loop
+        row = rows[start]
+        if row.__class__ is tuple and len(row) == {width}:
+            {values}, = row
+            if {fit}:
+                return
     for row in rows[start:]:
-        if not ({fits}):
-            try_to_write(row)
+        if row.__class__ is tuple and len(row) == {width}:
+            {values}, = row
+            if {fit}:
+                continue
+        try_to_write(row)
 """
 
 
@@ -95,14 +105,16 @@ class FailedRowWriter:
         """Return a ``pa.RecordBatch`` of rows and `FailedRecord`s."""
         kind = self._schema.field(len(self._nothing)).type
         error = pa.nulls(len(rows), kind)
-        if FailedRecord in set(map(type, rows)):
+        classes = set(map(type, rows))
+        if FailedRecord in classes:
             failed = [row.__class__ is FailedRecord for row in rows]
             pairs = list(zip(rows, failed, strict=True))
             error = pa.array(
                 [attrs.asdict(row) if is_failed else None for row, is_failed in pairs], kind
             )
             rows = [self._nothing if is_failed else row for row, is_failed in pairs]
-        columns = [*self._writer.batch(rows).columns, error]
+            classes = classes - {FailedRecord} | {tuple}
+        columns = [*self._writer.columns(rows, classes), error]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def batches(self, rows: list[Any], size: int) -> list[Any]:

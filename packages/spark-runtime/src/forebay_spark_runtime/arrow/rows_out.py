@@ -108,13 +108,17 @@ class RowWriter:
 
         Raises `OutputSchemaError`, which names the value that does not fit.
         """
-        if not set(map(type, rows)) <= {tuple}:
+        columns = self.columns(rows, set(map(type, rows)))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def columns(self, rows: list[Any], classes: set[type]) -> list[Any]:
+        """Return the columns of ``rows``, whose classes are ``classes``; raises as `batch`."""
+        if not classes <= {tuple}:
             as_tuple = self._order.as_tuple
             rows = [as_tuple(row) for row in rows]
         if rows and set(map(len, rows)) != {self._width}:
             self._wrong_width(rows)
-        columns = [self._column(position, rows) for position in range(self._width)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return [self._column(position, rows) for position in range(self._width)]
 
     def batches(self, rows: list[Any], size: int) -> list[Any]:
         """Return record batches of ``rows``, at most ``size`` rows each; raises as `batch`."""
