@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from forebay_state_api.metrics import Kind, Level, Metric
 
-Labels = tuple[tuple[str, str], ...]
-
 EVENTS: Final[Mapping[str, str]] = {
     "submitted": "Jobs sent.",
     "retries": "Jobs sent again, after a worker or a gateway had not done them.",
@@ -84,9 +82,7 @@ def key_of(event: str) -> str:
     return f"{metric.key}_{value}"
 
 
-def shown(name: str, labels: Labels) -> str:
+def shown(name: str, labels: Mapping[str, str]) -> str:
     """Return the name as Prometheus writes it."""
-    if not labels:
-        return name
-    inside = ",".join(f'{key}="{value}"' for key, value in labels)
-    return f"{name}{{{inside}}}"
+    inside = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    return f"{name}{{{inside}}}" if labels else name

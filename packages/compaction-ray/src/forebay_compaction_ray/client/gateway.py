@@ -116,22 +116,17 @@ class Gateway:
         message: Mapping[str, Any],
         wait_s: float = 0.0,
     ) -> T:
-        """Call a method; again if it fails and the files of the credentials have changed.
-
-        Any call may be repeated.
-        """
-        security, channel = self._security, self._connected()
+        """Call a method, with the credentials that their files hold now."""
+        self._renew()
+        channel = self._connected()
         try:
             answer = self._exchange(channel, method, pack(message), self._timeout_s + wait_s)
             found = read(unpack(answer))
         except MalformedMessageError as error:
             raise self._silent(channel, f"gave no answer: {error}") from error
-        except (RefusedError, UnreachableError) as error:
-            if isinstance(error, RefusedError):
-                self._note(Reach.UP)
-            if not self._renew(security):
-                raise
-            return self._ask(read, method, message, wait_s)
+        except RefusedError:
+            self._note(Reach.UP)
+            raise
         self._note(Reach.UP)
         return found
 
@@ -161,19 +156,17 @@ class Gateway:
                 self._rested_s = self._clock() + self._rest_s
                 self._rest_s = min(_LONGEST_REST_S, 2 * self._rest_s)
 
-    def _renew(self, old: ClientSecurity) -> bool:
-        """Read the files of the credentials again; return whether there are newer ones."""
+    def _renew(self) -> None:
+        """Take the credentials from their files, unless these are just being replaced."""
         try:
-            new = old.read_again()
-        except ConfigurationError:  # being replaced right now
-            return False
+            new = self._security.read_again()
+        except ConfigurationError:
+            return
         with self._lock:
-            is_first = self._security is old and new != old
-            if is_first:
-                self._security, self._reach = new, Reach.UP
-        if is_first:
-            self._drop_channel()
-        return self._security is not old
+            if new == self._security:
+                return
+            self._security, self._reach = new, Reach.UP
+        self._drop_channel()
 
     def _silent(self, channel: grpc.Channel, what: str) -> UnreachableError:
         """Return the error of a call that no gateway answered, and give up its connection.

@@ -149,7 +149,7 @@ class RemoteCompactionService(CompactionService):
         in_flight = sum(not (state is State.LOCAL or state.ended) for state in states)
         counts = {key_of(event): number for event, number in self.counters.all().items()}
         up = {
-            shown(ENDPOINT_UP.key, (("endpoint", address),)): float(answers)
+            shown(ENDPOINT_UP.key, {"endpoint": address}): float(answers)
             for address, answers in self.gateways.up().items()
         }
         return {**counts, IN_FLIGHT.key: in_flight, **up}

@@ -115,7 +115,7 @@ class Metrics:
     def to_plain(self) -> dict[str, float]:
         """Return name with labels, as Prometheus writes it → number; without buckets."""
         return {
-            shown(sample.name, tuple(sample.labels.items())): sample.value
+            shown(sample.name, sample.labels): sample.value
             for family in self.registry.collect()
             for sample in family.samples
             if not sample.name.endswith("_bucket")
