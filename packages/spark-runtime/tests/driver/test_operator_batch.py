@@ -69,15 +69,17 @@ class Accumulators(SparkMetrics):
         super().__init__(None)
         self.values = {}
 
-    def _registered(self, name):
+    def _register(self, names):
         metrics = self
 
         class One:
-            def add(self, number):
-                metrics.values[name] = metrics.values.get(name, 0.0) + number
+            def __init__(self, name):
+                self.name = name
 
-        self._accumulators[name] = One()
-        return self._accumulators[name]
+            def add(self, number):
+                metrics.values[self.name] = metrics.values.get(self.name, 0.0) + number
+
+        self._accumulators |= {name: One(name) for name in names}
 
 
 def test_counters_grow_gauges_are_set_and_labels_are_in_the_name():
@@ -92,14 +94,17 @@ def test_counters_grow_gauges_are_set_and_labels_are_in_the_name():
     }
 
 
-def test_the_class_path_is_searched_once_for_all_metrics():
+def test_metrics_are_registered_with_few_calls_of_the_jvm():
     context = MagicMock()
     type(context)._jvm = jvm = PropertyMock()
     shown = SparkMetrics(context)
     shown.show(batch("a", rows_in=2, keys=3))
     shown.show(batch("b", rows_in=2, keys=3))
+    shown.show(batch("b", rows_in=2, keys=3))
     assert len(shown._accumulators) == 4
     jvm.assert_called_once()
+    _, source = shown._empty_and_source
+    assert source.register.call_count == 2, "all metrics of an operator at once"
 
 
 def test_a_failure_is_logged_once(caplog):

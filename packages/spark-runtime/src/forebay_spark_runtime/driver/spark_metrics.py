@@ -69,9 +69,14 @@ class SparkMetrics:
     ) -> None:
         try:
             if self._has_room((query, uid)):
-                for key, number in figures.items():
-                    if key in known:
-                        self._put(query, uid, known[key], number)
+                shown = {
+                    _name(query, uid, *known[key]): (known[key][0].kind, number)
+                    for key, number in figures.items()
+                    if key in known
+                }
+                self._register([name for name in shown if name not in self._accumulators])
+                for name, (kind, number) in shown.items():
+                    self._put(name, kind, number)
         except Exception:  # noqa: BLE001 - whatever the JVM raises; metrics fail no query
             self._warn("Spark's metrics system does not show operator %r", uid, error=True)
 
@@ -90,27 +95,24 @@ class SparkMetrics:
             self._is_warned = True
             _log.warning(message, argument, exc_info=error)
 
-    def _put(self, query: str, uid: str, known: tuple[Metric, str], number: float) -> None:
-        metric, value = known
-        labels = [("query", query), ("uid", uid)]
-        labels += zip(metric.labels, [value], strict=False) if value else []
-        name = registered_name(metric, labels)
+    def _put(self, name: str, kind: Kind, number: float) -> None:
         before = self._shown.get(name, 0.0)
-        after = number if metric.kind is Kind.GAUGE else before + number
-        accumulator = self._accumulators.get(name)
-        if accumulator is None:
-            accumulator = self._registered(name)
+        after = number if kind is Kind.GAUGE else before + number
         if after != before:
-            accumulator.add(float(after - before))
+            self._accumulators[name].add(float(after - before))
             self._shown[name] = after
 
-    def _registered(self, name: str) -> Any:
+    def _register(self, names: list[str]) -> None:
+        """Make accumulators that Spark's metrics system shows; all at once take fewer calls."""
+        if not names:
+            return
         scala_context = self._context._jsc.sc()
-        accumulator = scala_context.doubleAccumulator(name)
-        empty, source = self._empty_and_source
-        source.register(scala_context, empty.updated(name, accumulator))
-        self._accumulators[name] = accumulator
-        return accumulator
+        added, source = self._empty_and_source
+        made = {name: scala_context.doubleAccumulator(name) for name in names}
+        for name, accumulator in made.items():
+            added = added.updated(name, accumulator)
+        source.register(scala_context, added)
+        self._accumulators.update(made)
 
     @cached_property
     def _empty_and_source(self) -> tuple[Any, Any]:
@@ -122,6 +124,12 @@ class SparkMetrics:
         empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         source = getattr(jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
         return empty, getattr(source, "MODULE$")
+
+
+def _name(query: str, uid: str, metric: Metric, value: str) -> str:
+    labels = [("query", query), ("uid", uid)]
+    labels += zip(metric.labels, [value], strict=False) if value else []
+    return registered_name(metric, labels)
 
 
 def registered_name(metric: Metric, labels: list[tuple[str, str]]) -> str:
