@@ -16,11 +16,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from forebay_backend_heap.backend import HeapBackend
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.data_source.held_positions import HeldPositions
-from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api import ListStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError, VersionGoneError
 from forebay_state_api.reading import START, open_feed
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
+from forebay_state_api.testing import KeyedJob, ManualClock
+from forebay_state_api.versions import opening
 from forebay_state_api.versions.pins import list_pins
 from pyspark_forebay import DefaultSource
 
@@ -85,6 +86,51 @@ def test_a_batch_takes_all_final_versions(job, stream):
     assert feed.batch("value", "old") == [(4, 3)]
     job.do("bob")
     assert feed.batch("operation", "value", "old") == [("removed", None, 4)]
+
+
+@pytest.fixture
+def read_manifests(monkeypatch):
+    """The names of the manifests that are read."""
+    names = []
+    real = opening.read_manifest
+
+    def counted(storage, name):
+        names.append(name)
+        return real(storage, name)
+
+    monkeypatch.setattr(opening, "read_manifest", counted)
+    return names
+
+
+def test_a_task_opens_its_own_manifests(tmp_path, stream, read_manifests):
+    """And what expires is removed also by tasks whose subtask had no rows and so no time."""
+    kept = ValueStateDescriptor("n", int, ttl=StateTtlConfig(timedelta(minutes=5)))
+    storage, clock = open_storage(str(tmp_path)), ManualClock()
+    job = KeyedJob(
+        HeapBackend, storage, descriptors=[kept], key_type=str, parallelism=4, clock=clock
+    )
+    keys = [str(n) for n in range(20)]
+    job.scripts([(key, [("n.update", int(key))]) for key in keys])
+    job.scripts([])
+    feed = stream()
+    assert feed.batch("key", "operation") == sorted((key, "put") for key in keys)
+    clock.advance(timedelta(minutes=6))
+    job.do("0", ("n.update", 7))
+    job.scripts([])
+    end = feed.reader.latestOffset(feed.at, ReadAllAvailable())
+    parts = feed.reader.partitions(feed.at, end)
+    read_manifests.clear()
+    rows = []
+    for part in parts:
+        rows += [row for one in feed.reader.read(part) for row in one.to_pylist()]
+        assert len(read_manifests) == 2, "one of each version"
+        read_manifests.clear()
+    assert len(parts) == 4
+    removed = [(key, "removed") for key in keys[1:]]
+    assert sorted((row["key"], row["operation"]) for row in rows) == [
+        ("0", "put"),
+        *sorted(removed),
+    ]
 
 
 def test_a_limit_counts_versions(job, stream):

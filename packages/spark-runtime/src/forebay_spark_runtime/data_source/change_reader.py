@@ -20,6 +20,7 @@ from forebay_spark_runtime.data_source.options import ReadOptions, chosen
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading import START, ChangeFeed, Position, open_feed
+from forebay_state_api.reading.feed import DifferencePart
 from forebay_state_api.versions.markers import list_version
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ChangePartition(InputPartition):
 
     start: Position
     end: Position
-    groups: KeyGroupRange
+    part: DifferencePart
 
 
 class ChangeReader(DataSourceStreamReader):
@@ -73,6 +74,8 @@ class ChangeReader(DataSourceStreamReader):
         self._held = HeldPositions(changes.options.lease)
         self._end = START
         """The end of the newest micro-batch that was planned."""
+        self._clocks: dict[Position, int | None] = {}
+        """The times of the versions of the newest micro-batch."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the position that a new stream begins after, and hold it."""
@@ -103,7 +106,12 @@ class ChangeReader(DataSourceStreamReader):
         groups = chosen(
             _parts(feed, first if last == START else last), self.changes.options.key_groups
         )
-        return [ChangePartition(first, last, part) for part in groups]
+        self._clocks = {one: self._clock_of(feed, one) for one in (first, last)}
+        older_us, newer_us = self._clocks[first], self._clocks[last]
+        return [
+            ChangePartition(first, last, DifferencePart(part, older_us, newer_us))
+            for part in groups
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a partition."""
@@ -118,11 +126,12 @@ class ChangeReader(DataSourceStreamReader):
             undo=options.undo,
             show_expired=options.show_expired,
             lease=options.lease,
+            part=partition.part,
         ) as difference:
             if options.state not in difference.states:
                 return
             for batch in difference.to_arrow(
-                options.state, old=options.old, key_groups=partition.groups
+                options.state, old=options.old, key_groups=partition.part.key_groups
             ):
                 yield fitted(batch, target)
 
@@ -136,7 +145,12 @@ class ChangeReader(DataSourceStreamReader):
     def __getstate__(self) -> Mapping[str, Any]:
         """Return what tasks need: pins are the driver's."""
         held = HeldPositions(self.changes.options.lease)
-        return {"changes": self.changes, "_held": held, "_end": START}
+        return {"changes": self.changes, "_held": held, "_end": START, "_clocks": {}}
+
+    def _clock_of(self, feed: ChangeFeed, position: Position) -> int | None:
+        if position in self._clocks:
+            return self._clocks[position]
+        return feed.clock_of(position)
 
     def _first(self, feed: ChangeFeed) -> Position:
         options = self.changes.options

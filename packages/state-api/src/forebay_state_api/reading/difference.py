@@ -199,8 +199,8 @@ class Difference:
         shown = self._newer or self._older
         if shown is None:
             return
-        size = max((side.bytes for side in (self._older, self._newer) if side), default=0)
-        per_group = max(size / shown.max_parallelism, 1)
+        sides = (self._older, self._newer)
+        per_group = max(side.bytes_per_group for side in sides if side is not None)
         groups = max(1, int(self._held_bytes / per_group))
         passes = -(-int(per_group) // self._held_bytes)
         for part in shown.opened.parts(key_groups or shown.key_groups):

@@ -12,17 +12,21 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from forebay_state_api.errors import AbandonedTimelineError, VersionGoneError
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.difference import HELD_BYTES, Difference
 from forebay_state_api.reading.positions import START, Position, fork_of, is_before, is_stored
 from forebay_state_api.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_of
+from forebay_state_api.reading.version_content import VersionPart
 from forebay_state_api.versions.finality import Shown, newest_shown
 from forebay_state_api.versions.pins import LEASE, Pin
 from forebay_state_api.versions.timeline import timeline_version
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.keys import KeyGroupRange
 
 
 def open_feed(
@@ -43,6 +47,16 @@ def open_feed(
     """
     source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
     return ChangeFeed(source, provisional=provisional)
+
+
+@attrs.frozen
+class DifferencePart:
+    """A part of a difference for one of several readers, which together read the whole one."""
+
+    key_groups: KeyGroupRange
+    older_us: int | None
+    newer_us: int | None
+    """The times of both whole versions, as `ChangeFeed.clock_of` returns them."""
 
 
 class ChangeFeed:
@@ -89,13 +103,14 @@ class ChangeFeed:
         cache_bytes: int = CACHE_BYTES,
         held_bytes: int = HELD_BYTES,
         lease: timedelta = LEASE,
+        part: DifferencePart | None = None,
     ) -> Difference:
         """Pin two positions and return their difference.
 
         Raises `AbandonedTimelineError` unless ``end`` continues ``start``, but with ``undo`` any
         two positions are compared; `VersionGoneError` if one was deleted. ``show_expired`` keeps
-        what has expired, ``held_bytes`` bounds the stored bytes that are held in memory, and the
-        other parameters are those of `open_state`.
+        what has expired, ``held_bytes`` bounds the stored bytes that are held in memory, ``part``
+        opens a part of both versions, and the other parameters are those of `open_state`.
         """
         self._check_stored(end)
         if undo:
@@ -104,11 +119,24 @@ class ChangeFeed:
             self.check_continues(start, end)
         with ExitStack() as opened:
             sides: list[Snapshot | None] = []
-            for position in (start, end):
-                side = self._opened(position, cache_bytes, lease, show_expired=show_expired)
+            for position, of_version in zip((start, end), _parts_of(part), strict=True):
+                side = self._opened(
+                    position, cache_bytes, lease, show_expired=show_expired, part=of_version
+                )
                 sides.append(None if side is None else opened.enter_context(side))
             opened.pop_all()
         return Difference(start, end, *sides, held_bytes=held_bytes)
+
+    def clock_of(self, position: Position) -> int | None:
+        """Return the time of a version's batch in µs, by which data expire; ``None`` if unknown.
+
+        Reads all manifests of the version.
+        """
+        side = self._opened(position, CACHE_BYTES, LEASE, show_expired=False)
+        if side is None:
+            return None
+        with side:
+            return side.now_us
 
     def hold(self, position: Position, lease: timedelta = LEASE) -> Pin:
         """Pin a position, so that the janitor leaves it until ``close``, or for ``lease``.
@@ -124,7 +152,13 @@ class ChangeFeed:
         return pin
 
     def _opened(
-        self, position: Position, cache_bytes: int, lease: timedelta, *, show_expired: bool
+        self,
+        position: Position,
+        cache_bytes: int,
+        lease: timedelta,
+        *,
+        show_expired: bool,
+        part: VersionPart | None = None,
     ) -> Snapshot | None:
         if position == START:
             return None
@@ -134,6 +168,7 @@ class ChangeFeed:
             cache_bytes=cache_bytes,
             lease=lease,
             show_expired=show_expired,
+            part=part,
         )
 
     def _between(self, start: Position, end: Position) -> list[Position]:
@@ -180,3 +215,11 @@ class ChangeFeed:
             "does not happen again, read more often, hold() the position that you go on from, or "
             "keep more versions with spark.forebay.retention"
         )
+
+
+def _parts_of(part: DifferencePart | None) -> tuple[VersionPart | None, VersionPart | None]:
+    """Return the parts of the older and of the newer version."""
+    if part is None:
+        return None, None
+    older, newer = (VersionPart(part.key_groups, us) for us in (part.older_us, part.newer_us))
+    return older, newer
