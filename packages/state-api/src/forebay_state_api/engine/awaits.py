@@ -190,10 +190,13 @@ class Awaits:
 
     def step_as(self, task: RecordTask | None) -> RecordTask | None:
         """Make ``task`` the current one; ``None``: the spare. Return the one before."""
-        before = self._entered
-        if before is not None:
-            self._end()
-        self._begin(self._spare if task is None else task)
+        before, entered = self._entered, self._spare if task is None else task
+        if before is None:
+            self._begin(entered)
+        else:
+            tasks._leave_task(self.loop, before)  # type: ignore[arg-type] # as in `_begin`
+            tasks._enter_task(self.loop, entered)  # type: ignore[arg-type]
+            self._entered = entered
         return None if before is self._spare else before
 
     def spare_is_free(self) -> bool:

@@ -358,7 +358,8 @@ class Scheduler:
         self._admitted += 1
         if len(self.busy) + self.blocked >= self._limit:
             self._run_others(self._make_room)
-        if self._calls_limit is not None and self._at_limit():
+        limit = self._calls_limit
+        if limit is not None and self.calling + len(self.ready) >= limit:
             self._run_others(self._await_calls)
         elif self._admitted % POLL_EVERY == 0:
             self._run_others(self._poll)
@@ -428,8 +429,12 @@ class Scheduler:
         assert awaits is not None
         if future.get_loop() is not awaits.loop:
             raise of_another_loop(future)
-        if self.tail is not _ORDERED:
-            self.keep_order()
+        tail = self.tail
+        if tail is not _ORDERED:
+            if tail._done and sys.getrefcount(self.done) == _UNSHARED and record is self.current:
+                self.tail = _ORDERED  # nothing is to be put in order
+            else:
+                self.keep_order()
         # What `hold` and `Awaits.begin_wait` do, without the calls.
         record.open += 1
         awaits.in_flight += 1
@@ -739,6 +744,15 @@ class Scheduler:
             self.awaits.turn()
         self._run_arrived()
 
+    def _turn_loop(self) -> bool:
+        """Let the loop turn if something foreign is in flight; return whether anything ended."""
+        awaits = self.awaits
+        if awaits is None or not awaits.in_flight:
+            return False
+        in_flight = awaits.in_flight
+        awaits.turn()
+        return awaits.in_flight != in_flight
+
     def _run_arrived(self) -> bool:
         """Run everything that can run now; return whether there was anything."""
         moved = False
@@ -768,7 +782,8 @@ class Scheduler:
             if self._run_arrived():
                 continue
             if self.reads.queued:
-                self.reads.send()
+                if not self._turn_loop():  # what is ready there may add to the batch
+                    self.reads.send()
             elif self.reads.outstanding:
                 self._await_answer()
             else:
@@ -776,8 +791,7 @@ class Scheduler:
 
     def advance(self) -> None:
         """Run the steps that can run now and send requests, without waiting."""
-        if self.awaits is not None and self.awaits.in_flight:
-            self.awaits.turn()
+        self._turn_loop()
         self._run_arrived()
         self.reads.send()
 
