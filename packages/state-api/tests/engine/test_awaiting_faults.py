@@ -309,11 +309,18 @@ def test_no_task_socket_or_thread_is_left_after_many_batches(
             else:
                 assert len(h.process(rows(3))) == 3
         after = _alive()
-        assert after == pytest.approx(before, abs=2), "tasks, sockets, threads"
+        # The server's tasks and sockets of the last connections may be among either.
+        more = [now - then for now, then in zip(after, before, strict=True)]
+        assert max(more) <= 2, f"{more} more tasks, sockets, threads"
 
 
 def _alive() -> tuple[int, int, int]:
-    """Return the numbers of tasks, open files and threads of this process."""
+    """Return the numbers of tasks, open files and threads of this process.
+
+    Threads of pools are left out, which lsm starts when it needs them, up to a bound.
+    """
     gc.collect()
     tasks = sum(isinstance(one, asyncio.Task) for one in gc.get_objects())
-    return tasks, len([*Path("/proc/self/fd").iterdir()]), threading.active_count()
+    pools = ("forebay-lsm-read", "forebay-compaction")
+    threads = [one for one in threading.enumerate() if not one.name.startswith(pools)]
+    return tasks, len([*Path("/proc/self/fd").iterdir()]), len(threads)
