@@ -79,6 +79,22 @@ def semaphore_and_gather(seconds_of: SecondsOf, rows: Sequence[Event], in_flight
     return _checked(out, rows, time.perf_counter() - started)
 
 
+def asyncio_alone(seconds_of: SecondsOf, rows: Sequence[Event], in_flight: int) -> float:
+    """Time as many tasks as calls may be in flight, which do nothing but call: asyncio's floor."""
+    left = iter(rows)
+
+    async def calls() -> None:
+        for row in left:
+            await asyncio.sleep(seconds_of(row))
+
+    async def run() -> None:
+        await asyncio.gather(*(calls() for _ in range(in_flight)))
+
+    started = time.perf_counter()
+    asyncio.run(run())
+    return time.perf_counter() - started
+
+
 def _checked(out: Sequence[Any], rows: Sequence[Event], took: float) -> float:
     if sorted(out) != sorted((row.user, row.amount, 1, row.amount) for row in rows):
         raise SystemExit("wrong rows came out")

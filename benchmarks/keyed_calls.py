@@ -23,6 +23,7 @@ import click
 from benchmarks.calls_engine import (
     ROWS,
     SecondsOf,
+    asyncio_alone,
     heavy_tail,
     loops_of,
     ours,
@@ -70,6 +71,10 @@ class Measured:
         with loops_of(uv=UV):
             by_hand = semaphore_and_gather(seconds_of, self.rows, in_flight)
         self._peer(what, "semaphore, gather and a dict", by_hand, ideal)
+        with loops_of(uv=UV):
+            floor = [asyncio_alone(seconds_of, self.rows, in_flight) for _ in range(self.repeat)]
+        alone = "asyncio alone: tasks that only call, without state"
+        self._peer(what, alone, statistics.median(floor), ideal)
 
     def _times(self, seconds_of: SecondsOf, in_flight: int, *, uv: bool) -> list[float]:
         with loops_of(uv=uv):
