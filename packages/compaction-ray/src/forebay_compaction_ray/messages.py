@@ -19,7 +19,8 @@ class Message(attrs.AttrsInstance):
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""
-        return attrs.asdict(self, value_serializer=_plain_value)
+        shallow = attrs.asdict(self, recurse=False)
+        return {name: _plain_value(value) for name, value in shallow.items()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
@@ -33,7 +34,7 @@ class Message(attrs.AttrsInstance):
             raise MalformedMessageError(f"a malformed {cls.__name__}: {error!r}") from error
 
 
-def _plain_value(_: object, __: object, value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, CompactionJob):
         return value.to_plain()
     return value.value if isinstance(value, enum.Enum) else value
