@@ -300,6 +300,16 @@ def test_the_job_of_that_name_begins_with_the_import(root, backend):
     assert job.run(Keeper(), [("b", 1)])[0][1] == 9
 
 
+def test_a_query_without_its_checkpoint_does_not_begin_with_a_mended_version(root, backend):
+    clock = ManualClock()
+    job = job_of(root, backend, clock=clock)
+    streamed(job, [[("a", 1)]], clock)
+    imported(job, replacing(job, 1), {"a": 100}, now_us=clock.now_us)
+    job.restart(batch_id=0)
+    job.checkpoint = None
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 1
+
+
 def test_an_operator_that_is_new_in_a_query_begins_with_the_import(root, backend):
     job = job_of(root, backend)
     imported(job, FIRST, {"a": 7})

@@ -168,14 +168,22 @@ def _is_whole(storage: ObjectStorage, record: RunRecord) -> bool:
 
 
 def first_import(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
-    """Return the first version of an operator, if an import made it; ``None`` if there is none."""
+    """Return the first version of an operator, if an import made it; ``None`` if there is none.
+
+    A version that an import replaced, or made for a checkpoint, is not one.
+    """
     for entry in epochs.entries:
         if entry.since or entry.spark_run != UNKNOWN_SPARK_RUN:
             continue
         record = read_record(storage, entry.run_key)
-        if record is not None and IMPORTED in record.details and _is_whole(storage, record):
+        if record is not None and _is_first(record) and _is_whole(storage, record):
             return RunVersion(version=1, run_key=entry.run_key)
     return None
+
+
+def _is_first(record: RunRecord) -> bool:
+    imported = record.details.get(IMPORTED)
+    return imported is not None and imported["replaces"] is None and record.location is None
 
 
 def publish(
