@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -195,6 +198,14 @@ def test_a_savepoint_holds_it_for_other_queries(directory):
     directory.imported(totals(a=5), query="seed", savepoint="2026-11")
     job = directory.job("new", restore=RestoreFrom("seed", savepoint="2026-11"))
     assert job.run(Keep(), [("a", 1)])[0][1] == 5
+
+
+def test_a_job_with_another_backend_converts_it(heap):
+    heap.imported(totals(a=5, b=6))
+    heap.backend = LsmBackend
+    job = heap.job()
+    assert job.run(Keep(), [("a", 1)])[0][1] == 5
+    assert sorted(row[:2] for row in job.run(Keep(), [("a", 1), ("b", 1)])) == [("a", 6), ("b", 6)]
 
 
 def test_several_parts_are_written_one_by_one(directory, monkeypatch):
@@ -410,3 +421,45 @@ def test_rows_that_do_not_fit_on_the_local_disk(heap, monkeypatch):
     with pytest.raises(ConfigurationError, match="TMPDIR names another folder"):
         heap.imported(totals(a=1))
     assert heap.files() == []
+
+
+KILLED = """
+import os, signal, sys
+import pyarrow as pa
+from forebay_state_api.importing import import_state
+from forebay_state_api.storage.obstore import LocalStorage
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+class Keep(KeyedProcessFunction):
+    def open(self, context):
+        context.get_state(ValueStateDescriptor("total", int))
+
+    def process_element(self, row, ctx):
+        yield row
+
+def killed_before(put):
+    def changed(self, name, data):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return put(self, name, data)
+    return changed
+
+left = [int(sys.argv[2])]
+LocalStorage.put = killed_before(LocalStorage.put)
+LocalStorage.put_if_absent = killed_before(LocalStorage.put_if_absent)
+table = {"total": pa.table({"key": ["a"], "value": [100]})}
+names = {"query": "orders", "uid": "totals", "tables": table, "max_parallelism": 16}
+import_state(sys.argv[1], **names, function=Keep, key="string")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("request_number", range(1, 6))
+def test_a_process_that_is_killed_leaves_no_version(heap, request_number):
+    asked = [sys.executable, "-c", KILLED, heap.state_dir, str(request_number)]
+    ended = subprocess.run(asked, check=False, timeout=100)
+    assert ended.returncode == -signal.SIGKILL
+    if request_number % 2:
+        heap.imported(totals(a=2))
+    assert heap.job().run(Keep(), [("a", 1)])[0][1] == (2 if request_number % 2 else None)
