@@ -126,6 +126,14 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_ended)
         return future
 
+    async def shutdown_default_executor(self, *_: float | None) -> None:
+        """Wait for the threads in real time; a limit of virtual time would pass at once."""
+        self._threads += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self._threads -= 1
+
     def _thread_ended(self, _: object) -> None:
         self._threads -= 1
 
