@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_heap.cache import CACHE, Copy, size_of
+from forebay_backend_heap.export import exported_points
 from forebay_backend_heap.file_chain import Chain, written_range
 from forebay_backend_heap.file_reader import Reader
 from forebay_backend_heap.options import HeapOptions
@@ -14,6 +15,7 @@ from forebay_backend_heap.resident import Resident
 from forebay_backend_heap.snapshot import Writer, Written
 from forebay_backend_heap.table import HeapTable
 from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
+from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.contract.files import CommittedState, ParentState, StateFile
 from forebay_state_api.contract.migration import reader_of
 from forebay_state_api.job.ttl import CleanupIncrementally
@@ -72,14 +74,23 @@ class HeapBackend(StateBackend):
         CACHE.exchange(address, lambda copy: _caught_up(copy, opening), opening.cache_bytes)
 
     def table(self, spec: TableSpec) -> HeapTable:
-        for parent in self._opening.parents:
-            if (stored := parent.descriptions.get(spec.name)) is not None:
-                reader_of(stored, spec)
+        self._check_readable(spec)
         table = _table(self._resident, spec, self._opening)
         if spec.name not in self._tables:
             self._tables[spec.name] = table
             table.begin_count()
         return table
+
+    def export(self, spec: TableSpec, keys: int) -> Iterator[Changes]:
+        if spec.shape is not Shape.POINT or spec.name in self._resident.tables:
+            return self.table(spec).export(keys)
+        self._check_readable(spec)
+        return exported_points(self._resident.raw.get(spec.name, ()), spec, keys)
+
+    def _check_readable(self, spec: TableSpec) -> None:
+        for parent in self._opening.parents:
+            if (stored := parent.descriptions.get(spec.name)) is not None:
+                reader_of(stored, spec)
 
     def commit(self, version: int) -> CommittedState:
         self._version = version

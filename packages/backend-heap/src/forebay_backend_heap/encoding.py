@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
@@ -106,28 +106,37 @@ def decode(section: Section, reader: TableSpec) -> Block:
 
     Raises `CorruptStateError`, naming file, state and key, for bytes that no codec has packed.
     """
-    start, stop = section.window()
-    indexes: list[npt.NDArray[np.uint32]] = []
-    keys: list[Any] = []
-    contents: list[Any] | None = None if section.op is Op.DELETE else []
-    for chunk in section.chunks:
-        index, own, found = _decoded(section, chunk, reader)
-        keys += own
-        if index is not None:
-            indexes.append(index)
-        if contents is not None:
-            contents += found
-    part = slice(start, stop)
-    with decoding(lambda _: section.where):
-        _check_counts(len(keys), range(section.cells))
-        namespaces = [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
+    blocks = [*decode_chunks(section, reader)]
+    indexes = [block.indexes for block in blocks if block.indexes is not None]
+    bare = section.op is Op.DELETE
     return Block(
-        namespaces,
-        np.concatenate(indexes)[part] if indexes else None,
-        keys[part],
-        np.repeat(section.groups, section.counts)[part],
-        None if contents is None else contents[part],
+        blocks[0].namespaces if blocks else [],
+        np.concatenate(indexes) if indexes else None,
+        [*chain.from_iterable(block.keys for block in blocks)],
+        np.concatenate([np.zeros(0, np.uint16), *(block.groups for block in blocks)]),
+        None if bare else [*chain.from_iterable(block.contents or () for block in blocks)],
     )
+
+
+def decode_chunks(section: Section, reader: TableSpec) -> Iterator[Block]:
+    """Yield what `decode` returns, chunk by chunk."""
+    start, stop = section.window()
+    groups = np.repeat(section.groups, section.counts)
+    with decoding(lambda _: section.where):
+        _check_counts(sum(chunk.cells for chunk in section.chunks), groups)
+        namespaces = [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
+    at = 0
+    for chunk in section.chunks:
+        index, keys, contents = _decoded(section, chunk, reader)
+        part = slice(max(start - at, 0), max(stop - at, 0))
+        yield Block(
+            namespaces,
+            None if index is None else index[part],
+            keys[part],
+            groups[at : at + chunk.cells][part],
+            None if section.op is Op.DELETE else contents[part],
+        )
+        at += chunk.cells
 
 
 def _decoded(

@@ -7,7 +7,7 @@ overwrites expired content as the function itself would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -18,13 +18,11 @@ from forebay_backend_lsm.encoding import pack_elements, unpack_elements
 from forebay_backend_lsm.files import Cells, Kind
 from forebay_backend_lsm.files.arrow import binary_array
 from forebay_backend_lsm.files.cells import Positions
-from forebay_backend_lsm.merging import MergeInput, Rules, expired, merge
-from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
+from forebay_backend_lsm.merging import expired
+from forebay_backend_lsm.newest_cells import END, NO_CELLS, Lane, NewestCells
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
 
-END: Final = 1 << 64
-"""Greater than any address."""
 _STEP: Final = 50_000
 """Most cells of one run that are read at once."""
 _PAGE: Final = 1_000
@@ -46,9 +44,8 @@ class Sweep:
     def __init__(self, spec: TableSpec, reads: Reads, until_us: int) -> None:
         """``reads`` view the table's current state; content is expired at ``until_us`` or older."""
         self._spec: Final = spec
-        self._reads: Final = reads
+        self._newest: Final = NewestCells(reads)
         self._until_us: Final = until_us
-        self._lanes: Final = _lanes(reads.runs)
 
     def run(self, cursor: int, checks: int) -> Swept:
         """Begin at ``cursor``, wrap around to the lowest address, and end before ``cursor``."""
@@ -58,7 +55,7 @@ class Sweep:
             start = low
             while start < high and checked < checks:
                 lanes, stop = self._cells(start, high, checks - checked)
-                checked += sum(map(len, lanes))
+                checked += sum(len(cells) for _, cells in lanes)
                 found += filter(len, [self._expired(lanes)])
                 start = stop
             if checked >= checks:
@@ -66,82 +63,41 @@ class Sweep:
         changes = Cells.concat(found).sorted() if found else None
         return Swept(changes, 0 if start >= END else start)
 
-    def _cells(self, start: int, high: int, checks: int) -> tuple[Sequence[Cells], int]:
+    def _cells(self, start: int, high: int, checks: int) -> tuple[Sequence[Lane], int]:
         """Return about ``checks`` cells from ``start`` on, by lane, and the address after them."""
-        stop = min(high, self._reach(start, min(checks, _STEP)))
-        runs = [
-            MergeInput(iter([(min(stop, END - 1), cells)]), lane)
-            for cells, lane in zip(self._read(start, stop), self._lanes, strict=True)
-        ]
-        merged: dict[int, list[Cells]] = {}
-        for part in merge(runs, Rules(bottom=True)):
-            merged.setdefault(part.lane, []).append(part.cells)
-        lanes = [Cells.concat(parts) for _, parts in sorted(merged.items())]
-        addresses = np.sort(np.concatenate([np.zeros(0, np.uint64), *(c.addresses for c in lanes)]))
+        lanes, stop = self._newest.window(start, high, min(checks, _STEP))
+        found = [np.zeros(0, np.uint64), *(cells.addresses for _, cells in lanes)]
+        addresses = np.sort(np.concatenate(found))
         if len(addresses) > checks:
             # Check all cells of the last address.
             after = addresses[np.searchsorted(addresses, addresses[checks - 1], "right") :]
             if len(after):
                 stop = int(after[0])
-                lanes = [c.slice(0, int(np.searchsorted(c.addresses, after[0]))) for c in lanes]
+                lanes = [
+                    (reader, cells.slice(0, int(np.searchsorted(cells.addresses, after[0]))))
+                    for reader, cells in lanes
+                ]
         return lanes, stop
 
-    def _reach(self, start: int, cells: int) -> int:
-        """Return an address before which the largest run from ``start`` on has about ``cells``."""
-        most, reach = 0, END
-        for run in self._reads.runs:
-            if isinstance(run, MemoryRun):
-                addresses = run.cells.addresses
-                at = int(np.searchsorted(addresses, np.array([start], np.uint64)[0]))
-                count = len(addresses) - at
-                stop = int(addresses[at + cells]) if count > cells else END
-            else:
-                assert isinstance(run, FileRun)
-                span = run.span(start, END - 1)
-                counts = np.cumsum(run.residence.counts[span.start : span.stop])
-                count = int(counts[-1]) if len(counts) else 0
-                # Most of the first block may be before the start.
-                block = span.start + 1 + int(np.searchsorted(counts, cells)) + 1
-                stop = int(run.table.first_addresses[block]) if block < span.stop else END
-            if count > most:
-                most, reach = count, max(stop, start + 1)
-        return reach
-
-    def _read(self, start: int, stop: int) -> Iterator[Cells]:
-        """Yield each run's cells from ``start`` to ``stop`` (exclusive), oldest run first."""
-        runs = self._reads.runs[::-1]
-        wanted = [(run, run.span(start, stop - 1)) for run in runs if isinstance(run, FileRun)]
-        blocks = iter(self._reads.blocks(wanted))
-        for run in runs:
-            if isinstance(run, MemoryRun):
-                yield _between(run.cells, start, stop - 1)
-                continue
-            assert isinstance(run, FileRun)
-            first, last = run.clip(start, stop - 1)
-            parts = [
-                _between(block.cells, first, last) for _, block in sorted(next(blocks).items())
-            ]
-            yield Cells.concat(parts) if parts else _NO_CELLS[run.residence.has_times]
-
-    def _expired(self, lanes: Sequence[Cells]) -> Cells:
+    def _expired(self, lanes: Sequence[Lane]) -> Cells:
         if self._spec.shape is Shape.LIST:
             return self._of_lists(lanes)
-        old = Cells.concat([_NO_CELLS[True], *(c.take(self._expired_in(c)) for c in lanes)])
+        found = [cells.take(self._expired_in(cells)) for _, cells in lanes]
+        old = Cells.concat([NO_CELLS[True], *found])
         nothing = binary_array([b""] * len(old))
         kinds = np.full(len(old), Kind.DELETE, np.uint8)
         times = np.zeros(len(old), np.int64)
         return attrs.evolve(old, kinds=kinds, times=times, values=nothing)
 
-    def _of_lists(self, lanes: Sequence[Cells]) -> Cells:
+    def _of_lists(self, lanes: Sequence[Lane]) -> Cells:
         """Return the lists with expired elements, without these; joins their parts of all lanes."""
         found: dict[tuple[int, bytes], list[tuple[TableSpec, bytes]]] = {}
-        for cells in lanes:
+        for _, cells in lanes:
             for at in self._expired_in(cells).tolist():
                 found[int(cells.addresses[at]), cells.keys[at].as_py()] = []
         if not found:
-            return _NO_CELLS[False]
-        readers = self._readers()
-        for cells, reader in zip(lanes, readers, strict=True):
+            return NO_CELLS[False]
+        for reader, cells in lanes:
             addresses = np.array([address for address, _ in found], np.uint64)
             for at in np.flatnonzero(np.isin(cells.addresses, addresses)).tolist():
                 place = int(cells.addresses[at]), cells.keys[at].as_py()
@@ -171,33 +127,3 @@ class Sweep:
             if element[0] > self._until_us
         ]
         return pack_elements(self._spec, live)
-
-    def _readers(self) -> list[TableSpec]:
-        """Return the specs whose codecs unpack each lane's values."""
-        runs = self._reads.runs[::-1]
-        by_lane = {lane: run.reader for lane, run in zip(self._lanes, runs, strict=True)}
-        return [reader for _, reader in sorted(by_lane.items())]
-
-
-def _lanes(runs: Sequence[Run]) -> list[int]:
-    """Assign lanes to runs, oldest first: neighbours with the same reader share a lane."""
-    lanes: list[int] = []
-    before: TableSpec | None = None
-    for run in runs[::-1]:
-        lanes.append((lanes[-1] if lanes else -1) + (run.reader is not before))
-        before = run.reader
-    return lanes
-
-
-def _between(cells: Cells, first: int, last: int) -> Cells:
-    """Return the cells of addresses ``first`` to ``last``, both inclusive."""
-    bounds = np.array([max(first, 0), max(last, 0)], np.uint64)
-    start = int(np.searchsorted(cells.addresses, bounds[0], "left"))
-    stop = int(np.searchsorted(cells.addresses, bounds[1], "right"))
-    return cells.slice(start, max(stop, start))
-
-
-_NO_CELLS: Final = {
-    has_times: Cells.of(np.zeros(0, np.uint64), Kind.PUT, [], [], [] if has_times else None)
-    for has_times in (True, False)
-}

@@ -21,7 +21,8 @@ from forebay_backend_lsm.addressing import (
     prefix_of,
 )
 from forebay_backend_lsm.batched_reads import Reads, contents, where
-from forebay_backend_lsm.files import Kind, addresses_of
+from forebay_backend_lsm.export import exported_points
+from forebay_backend_lsm.files import Kind
 from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.ranges import RangeScan, entries_of
 from forebay_backend_lsm.runs import FileRun, MemoryRun
@@ -101,7 +102,10 @@ class LsmTable(Table):
         self._applied()
 
     def export(self, keys: int) -> Iterator[Changes]:
-        """Export key group by key group; holds the keys of one group in memory."""
+        """Export points by columns; lists and maps by key groups, holding the keys of one."""
+        if self.spec.shape is Shape.POINT:
+            yield from exported_points(self.spec, self._reads(), keys)
+            return
         for group, prefixes in self._prefixes(self._reads()):
             while page := list(islice(prefixes, keys)):
                 for head, of_namespace in by_head(page).items():
@@ -125,15 +129,10 @@ class LsmTable(Table):
         packed = keys_in(prefixes, len(head))
         keys = self.spec.key.unpack_each(b"".join(packed), [*map(len, packed)])
         namespace = namespace_of(head)
-        if self.spec.shape is Shape.POINT:
-            groups = np.full(len(prefixes), group, np.uint64)
-            asked = AddressedKeys(addresses_of(groups, prefixes), prefixes)
-            contents = self._fill([ABSENT] * len(keys), asked, None)
-        else:
-            contents = [
-                [one for page in self.scan(namespace, group, key).pages(_PAGE) for one in page]
-                for key in keys
-            ]
+        contents = [
+            [one for page in self.scan(namespace, group, key).pages(_PAGE) for one in page]
+            for key in keys
+        ]
         return Changes.whole(self.spec.shape, namespace, zip(keys, repeat(group), contents))
 
     def sweep(self, checks: int, until_us: int) -> int:

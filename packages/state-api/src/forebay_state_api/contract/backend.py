@@ -263,9 +263,9 @@ class Table(abc.ABC):
     def export(self, keys: int) -> Iterator[Changes]:
         """Yield all cells, as changes that fill an empty table of the same spec.
 
-        Each key and namespace occurs once, about ``keys`` of them in each item, in any order, built
-        by `Changes.whole`. Called on the task thread; nothing is applied until the iteration ends.
-        May block. Needs `Capability.EXPORT`.
+        Each key and namespace occurs once, about ``keys`` of them in each item, in any order, as
+        `Changes.whole` builds them. Called on the task thread; nothing is applied until the
+        iteration ends. May block. Needs `Capability.EXPORT`.
         """
         raise NotImplementedError(
             f"{type(self).__name__} cannot hand its {keys} cells to another backend"
@@ -356,6 +356,14 @@ class StateBackend(abc.ABC):
         Raises `StateMigrationError` when the state stored under the name cannot be read with
         ``spec`` (`forebay_state_api.codecs.resolve` decides, so all backends agree).
         """
+
+    def export(self, spec: TableSpec, keys: int) -> Iterator[Changes]:
+        """Yield all cells of one state, as `Table.export` does.
+
+        For readers, which use nothing else of the table: a backend whose tables take time or memory
+        to make need not make one. Raises as `table` does. Needs `Capability.EXPORT`.
+        """
+        return self.table(spec).export(keys)
 
     @abc.abstractmethod
     def commit(self, version: int) -> CommittedState:

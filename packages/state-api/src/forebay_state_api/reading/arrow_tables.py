@@ -19,16 +19,11 @@ import attrs
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.arrow_types import ArrowType, arrow
-from forebay_state_api.reading.columns import (
-    Column,
-    KeyColumns,
-    RowTable,
-    column_of,
-    nested_types,
-    types_of,
-)
+from forebay_state_api.reading.columns import Column, RowTable, column_of, nested_types, types_of
 from forebay_state_api.reading.joining import StateJoin
+from forebay_state_api.reading.point_table import PointTable
 from forebay_state_api.reading.rows import StateRow, Timer
+from forebay_state_api.reading.stored_states import read_by_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,11 +54,11 @@ def state_reader(
     rows: Iterator[Any]
     if look_up is not None:
         rows = iter(look_up(state))
-    elif info.shape is Shape.POINT and not info.has_ttl:
-        return _points(content, info, key_groups)
+    elif info.shape is Shape.POINT:
+        return PointTable(content, info).reader(key_groups)
     else:
         maker = content.row_maker(info)
-        exported = content.exported(info, key_groups)
+        exported = content.exported(read_by_position(info.spec), key_groups)
         rows = (row for changes in exported for row in maker.rows(changes))
     if flat:
         rows = (one for row in rows for one in _flattened(row))
@@ -155,25 +150,3 @@ def joined_parts(
     for part in content.opened.parts(every):
         for start in range(part.start, part.end + 1, size):
             yield KeyGroupRange(start, min(part.end, start + size - 1))
-
-
-def _points(
-    content: VersionContent, info: StateInfo, key_groups: KeyGroupRange | None
-) -> pa.RecordBatchReader:
-    """Return the table of a point state without TTL, made by columns.
-
-    There is no object per row, since many states have millions.
-    """
-    lib = arrow()
-    of_keys, of_value = KeyColumns(content.key_codec), nested_types(info)[0]
-    schema = lib.schema([*of_keys.fields, lib.field("value", of_value.type)])
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for changes in content.exported(info, key_groups):
-            for namespace, points in changes.points.items():
-                namespaces = [namespace] * len(points.keys)
-                arrays = of_keys.arrays(points.keys, namespaces, points.groups)
-                arrays.append(of_value.array(points.values, "column 'value'"))
-                yield lib.RecordBatch.from_arrays(arrays, schema=schema)
-
-    return lib.RecordBatchReader.from_batches(schema, batches())

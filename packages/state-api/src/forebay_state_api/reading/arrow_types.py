@@ -44,7 +44,7 @@ class ArrowType:
     convert: Function | None
     """Plain value → the value that Arrow takes; ``None`` if it is the same."""
     parts: Sequence[ArrowType] = ()
-    """The types of a struct's fields: its arrays are made by fields, which is faster."""
+    """The types of a struct's fields, if some are converted: its arrays are made by fields."""
 
     def array(self, values: list[Any], what: str) -> pa.Array:
         """Return an array of plain values, where ``None`` is null.
@@ -70,9 +70,8 @@ class ArrowType:
         absent = [value is None for value in values]
         mask = pa.array(absent, pa.bool_()) if any(absent) else None
         present = [_NOTHING * len(self.parts) if value is None else value for value in values]
-        columns = zip(*present, strict=True) if present else [()] * len(self.parts)
         arrays = [
-            part.array(list(column), what) for part, column in zip(self.parts, columns, strict=True)
+            part.array([value[at] for value in present], what) for at, part in enumerate(self.parts)
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=mask)
 
@@ -133,6 +132,8 @@ def _record(pa: Any, description: Mapping[str, Any]) -> ArrowType:
 def _struct(pa: Any, parts: Mapping[str, ArrowType]) -> ArrowType:
     struct = pa.struct([pa.field(name, part.type) for name, part in parts.items()])
     named = [(name, part.convert) for name, part in parts.items()]
+    if all(convert is None for _, convert in named):
+        return ArrowType(struct, None)  # Arrow takes tuples by position
     return ArrowType(
         struct,
         lambda value: {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -65,15 +65,21 @@ class KeyColumns:
     ) -> list[pa.Array]:
         """Return the arrays of some rows."""
         pa = arrow()
-        parts: Iterable[Any] = [keys]
-        if self._several:
-            parts = zip(*keys, strict=True) if keys else [()] * len(self._keys)
-        arrays = [
-            kind.array(list(part), f"column {name!r}")
-            for (name, kind), part in zip(self._keys, parts, strict=True)
-        ]
-        arrays.append(self._namespaces(namespaces))
-        return [*arrays, pa.array(groups, pa.int32())]
+        return [*self._of_keys(keys), self._namespaces(namespaces), pa.array(groups, pa.int32())]
+
+    def arrays_in(
+        self, namespace: Any, keys: Sequence[Any], groups: Sequence[int]
+    ) -> list[pa.Array]:
+        """Return the arrays of some rows in one namespace."""
+        pa = arrow()
+        text = None if namespace is None else to_json(namespace)
+        namespaces = pa.repeat(pa.scalar(text, pa.string()), len(keys))
+        return [*self._of_keys(keys), namespaces, pa.array(groups, pa.int32())]
+
+    def _of_keys(self, keys: Sequence[Any]) -> Iterator[pa.Array]:
+        for at, (name, kind) in enumerate(self._keys):
+            part = [key[at] for key in keys] if self._several else [*keys]
+            yield kind.array(part, f"column {name!r}")
 
     def _namespaces(self, namespaces: Sequence[Any]) -> pa.Array:
         """Return the column of namespaces; most states have the default one alone."""

@@ -273,7 +273,7 @@ def _content(
     address = None if codec is None else codec.address
     maker = side.row_maker(info)
     number, passes = chosen
-    for changes in side.exported(info, part):
+    for changes in side.exported(info.spec, part):
         for row in maker.rows(changes):
             at = (row.key if address is None else address(row.key), row.namespace)
             if passes == 1 or hash(at) % passes == number:
@@ -287,7 +287,7 @@ def _points(
     if side is None or info is None:
         return
     number, passes = chosen
-    for changes in side.exported(info, part):
+    for changes in side.exported(info.spec, part):
         for namespace, points in changes.points.items():
             rows: Iterable[Any] = zip(points.keys, points.groups, points.values, strict=True)
             if passes > 1:

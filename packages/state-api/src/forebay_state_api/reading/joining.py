@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.reading.columns import ROWS, KeyColumns, nested_types
+from forebay_state_api.reading.stored_states import read_by_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ class StateJoin:
         with self._content.opened.scanning(part) as backend:
             for info in self._infos:
                 maker = self._content.row_maker(info)
-                for changes in backend.table(info.spec).export(ROWS):
+                for changes in backend.export(read_by_position(info.spec), ROWS):
                     if info.shape is Shape.POINT and not info.has_ttl:
                         joined.add_points(info.name, changes)
                     else:

@@ -31,7 +31,7 @@ def _keys_of(content: VersionContent, part: KeyGroupRange) -> set[tuple[int, Any
     found: set[tuple[int, Any]] = set()
     for info in content.states.values():
         maker = content.row_maker(info)
-        for changes in content.exported(info, part):
+        for changes in content.exported(info.spec, part):
             for row in maker.rows(changes):
                 key = row.key if address is None else address(row.key)
                 found.add((row.key_group, key))

@@ -182,7 +182,7 @@ class Snapshot(VersionContent):
         """
         info = self.state(state)
         maker = self.row_maker(info)
-        for changes in self.exported(info, key_groups):
+        for changes in self.exported(info.spec, key_groups):
             for row in maker.rows(changes):
                 if namespace is ALL or row.namespace == namespace:
                     yield row

@@ -16,6 +16,7 @@ from forebay_state_api.engine.timers.cells import TIMER_TABLES, TIMERS
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
 
 if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.migration import Lineage
     from forebay_state_api.versions.manifest import Manifest
 
@@ -107,6 +108,18 @@ def spec_of(lineage: Lineage) -> TableSpec:
         ttl=stored["ttl"],
         generations=lineage.generations,
     )
+
+
+def read_by_position(spec: TableSpec) -> TableSpec:
+    """Return ``spec`` for reading only: records and lists come as tuples, as Arrow takes them."""
+
+    def codec(one: ValueCodec) -> ValueCodec:
+        return stored_codec(one.description, what=one.what, by_position=True)
+
+    user_key = spec.user_key
+    if user_key is not None and not spec.ordered:
+        user_key = codec(user_key)
+    return attrs.evolve(spec, key=codec(spec.key), value=codec(spec.value), user_key=user_key)
 
 
 def timer_spec(manifests: Sequence[Manifest]) -> TableSpec | None:

@@ -16,6 +16,7 @@ from forebay_state_api.reading.rows import RowMaker
 from forebay_state_api.reading.stored_states import StateInfo, key_type_of, states_of
 
 if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import TableSpec
     from forebay_state_api.contract.changes import Changes
     from forebay_state_api.reading.opened_version import OpenedVersion
 
@@ -88,12 +89,12 @@ class VersionContent:
         return self.states[name]
 
     def exported(
-        self, info: StateInfo, key_groups: KeyGroupRange | None = None
+        self, spec: TableSpec, key_groups: KeyGroupRange | None = None
     ) -> Iterator[Changes]:
         """Yield the stored cells of a state, as `Table.export` does, with what has expired."""
         for part in self.opened.parts(key_groups or self.key_groups):
             with self.opened.scanning(part) as backend:
-                for changes in backend.table(info.spec).export(KEYS):
+                for changes in backend.export(spec, KEYS):
                     self.opened.check_open()
                     yield changes
 

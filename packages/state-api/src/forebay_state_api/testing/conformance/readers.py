@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,6 +15,7 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.choosing import ReadFrom, reader_settings
 from forebay_state_api.reading.difference import Difference
 from forebay_state_api.reading.positions import Position
+from forebay_state_api.reading.rows import cells_of
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.testing.conformance.subject import (
     BackendSubject,
@@ -26,6 +27,7 @@ from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.finality import Shown
 
 if TYPE_CHECKING:
+    from forebay_state_api.contract.changes import Changes
     from forebay_state_api.testing.job import KeyedJob
     from forebay_state_api.versions import OperatorStorage
 
@@ -50,6 +52,14 @@ MORE: Final[list[tuple[Any, ...]]] = [
 
 Read = Callable[["KeyedJob", int], Snapshot]
 """Opens a version of a job's state."""
+
+
+def _cells(exported: Iterable[Changes]) -> dict[Any, Any]:
+    """Return the content of each key and namespace; each is there once."""
+    cells = [cell for changes in exported for cell in cells_of(changes)]
+    found = {(cell.key, cell.namespace): (cell.group, cell.content) for cell in cells}
+    assert len(found) == len(cells)
+    return found
 
 
 class ReaderTests(BackendSubject):
@@ -118,6 +128,19 @@ class ReaderTests(BackendSubject):
             ]
             assert sorted(row.key for rows in parts for row in rows) == sorted([*KEYS, "far"])
             assert all(row.key_group == n for n, rows in enumerate(parts) for row in rows)
+
+    def test_an_export_needs_no_table(
+        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
+    ) -> None:
+        skip_unless_claimed(backend_class, Capability.EXPORT)
+        snapshot = read(job, 2)
+        for name in HELD:
+            spec = snapshot.state(name).spec
+            for part in snapshot.opened.parts(snapshot.key_groups):
+                with snapshot.opened.scanning(part) as backend:
+                    found = _cells(backend.export(spec, 2))
+                    assert found == _cells(backend.table(spec).export(2))
+                    assert found == _cells(backend.export(spec, 1_000))  # the table is there, too
 
     def test_a_difference_has_what_changed_and_nothing_else(
         self, backend_class: type[StateBackend], job: KeyedJob, read: Read
