@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError
 from forebay_state_api.reading import FollowOptions
+from forebay_state_api.reading.follower import Follower
+from forebay_state_api.testing import ManualClock
 
 COUNT = ValueStateDescriptor("count", int)
 SEEN = ListStateDescriptor("seen", int)
@@ -49,6 +52,22 @@ def test_it_moves_on_by_itself(job, read):
         job.do("a", ("count.update", 3))
         assert follower.wait_for(2, PATIENCE_S)
         assert follower.get("count", "a") == 2
+
+
+def test_looks_begin_earlier_by_what_a_move_takes(job, follow, monkeypatch):
+    followed, open_, clock = follow(), Follower._open, ManualClock()
+
+    def open_in_ten_minutes(*args):
+        clock.advance(timedelta(minutes=10))
+        return open_(*args)
+
+    monkeypatch.setattr(Follower, "_open", open_in_ten_minutes)
+    seconds = SimpleNamespace(monotonic=lambda: clock.now_us / 1e6)
+    monkeypatch.setattr("forebay_state_api.reading.follower.time", seconds)
+    job.do("a", ("count.update", 3))
+    assert followed._look() == 40 * 60  # in the hour of a poll: the look, the pause, the next move
+    assert followed._look() == 50 * 60
+    assert followed.version == 2
 
 
 def test_a_wait_ends_with_its_time(job, follow):

@@ -1,6 +1,6 @@
 """`Follower`: an operator's state as its newest final version shows it, in any process.
 
-A thread looks for a newer final version after each pause, pins it, looks the cached keys up in it,
+A thread looks for a newer final version once in a poll, pins it, looks the cached keys up in it,
 and only then shows it. So look-ups of cached keys never wait for storage, and all look-ups see one
 version at a time. The job is not involved: nothing but pins is written.
 """
@@ -38,7 +38,8 @@ class FollowOptions:
     """Options of a `Follower`."""
 
     poll: timedelta = timedelta(seconds=2)
-    """The time from one look for a newer version to the next; each makes about ten requests."""
+    """The time within which a final version is shown: looks for a newer one begin earlier by what
+    the last one took to show it. Each look makes about ten requests."""
     cached_keys: int = 100_000
     """Number of look-ups whose results are kept; the least recently used are dropped."""
     change_timeline: bool = False
@@ -73,7 +74,10 @@ class Follower:
         self._lock: Final = threading.Lock()
         self._moving: Final = threading.Lock()
         self._moved: Final = threading.Condition()
+        began = time.monotonic()
         self._shown: _ShownVersion = self._open(source.choose())
+        self._move_s = time.monotonic() - began
+        """The time that the last move to a newer version took, before the first one the opening."""
         self._fault: ForebayError | None = None
         self._closed: Final = threading.Event()
         self._thread: Final = threading.Thread(
@@ -165,20 +169,36 @@ class Follower:
         return f"<Follower of {self._source.uid!r} at {self.position}>"
 
     def _follow(self) -> None:
-        """Look for newer versions; the pause counts from the beginning of one look to the next."""
-        every_s = self._options.poll.total_seconds()
-        pause_s = every_s
+        """Look for newer versions until the end."""
+        pause_s = self._pause_s(0.0)
         while not self._closed.wait(pause_s):
-            began = time.monotonic()
             try:
-                self.refresh()
-                self._shown.snapshot.opened.check_open()  # renews the pin
+                pause_s = self._look()
             except AbandonedTimelineError as fault:
                 self._stop(fault)
                 return
-            except ForebayError as fault:
-                _log.warning("%r stays: %s", self, fault)
-            pause_s = max(every_s - (time.monotonic() - began), every_s * _LEAST_PAUSE)
+
+    def _look(self) -> float:
+        """Show a newer version, if there is one; return the pause until the next look."""
+        began = time.monotonic()
+        try:
+            if self.refresh():
+                self._move_s = time.monotonic() - began
+            self._shown.snapshot.opened.check_open()  # renews the pin
+        except AbandonedTimelineError:
+            raise
+        except ForebayError as fault:
+            _log.warning("%r stays: %s", self, fault)
+        return self._pause_s(time.monotonic() - began)
+
+    def _pause_s(self, look_s: float) -> float:
+        """Return the pause after a look that took ``look_s``.
+
+        A version that comes after the beginning of this look is shown at the end of the next one:
+        within one poll, if that takes as long as the last move.
+        """
+        poll_s = self._options.poll.total_seconds()
+        return max(poll_s - look_s - self._move_s, poll_s * _LEAST_PAUSE)
 
     def _stop(self, fault: ForebayError) -> None:
         with self._moved:
