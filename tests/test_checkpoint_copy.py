@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
 from forebay_state_api.importing.spark_checkpoint import watermark_ms_after
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing.storage import Fault, FaultyStorage
 
 FILES = {
     "metadata": b'{"id":"a"}',
@@ -75,6 +76,14 @@ def test_a_copy_that_failed_is_undone(source, target):
     copied.begin()
     copied.undo()
     assert content(target) == {"other": b""}
+
+
+def test_an_id_that_was_not_copied_can_be_copied_by_hand(source, target):
+    faulty = FaultyStorage(target, Fault(operation="put", name="metadata"))
+    copied = CheckpointCopy(source, faulty)
+    copied.begin()
+    with pytest.raises(StorageError, match="everything else is done: copy metadata from"):
+        copied.finish()
 
 
 def test_the_watermark_is_that_of_the_commit(source):

@@ -131,7 +131,7 @@ def test_all_faults_come_together():
         )
     )
     assert text.startswith(
-        "operator 'counts' cannot take the state over; nothing was written:\n  unknown: "
+        "operator 'counts' cannot take the state over; nothing was written:\n- unknown: "
     )
     for fault in (
         "unknown: the function does not declare 'unknown'; its states are by_day, by_time, most,",

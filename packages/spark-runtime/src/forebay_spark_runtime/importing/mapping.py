@@ -69,8 +69,8 @@ def taken_states(query: TwsQuery, declared: DeclaredStates, wanted: Wanted) -> S
     faults += _timer_faults(query, declared, wanted)
     if faults:
         raise ConfigurationError(
-            f"operator {declared.uid!r} cannot take the state over; nothing was written:\n  "
-            + "\n  ".join(faults)
+            f"operator {declared.uid!r} cannot take the state over; nothing was written:\n- "
+            + "\n- ".join(faults)
         )
     return taken
 

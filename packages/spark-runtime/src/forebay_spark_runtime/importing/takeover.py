@@ -63,7 +63,7 @@ class Takeover:
         if faults:
             raise ConfigurationError(
                 f"operator {self._plan.declared.uid!r} cannot take the state over; nothing was "
-                "written:\n  " + "\n  ".join(faults[:_SHOWN])
+                "written:\n- " + "\n- ".join(faults[:_SHOWN])
             )
         names = [one.variable for one in self._plan.taken]
         names += [TIMERS] * (self._plan.domain is not None)

@@ -109,6 +109,7 @@ def import_tws(
     """
     settings = _settings(spark, state_dir)
     source = open_storage(checkpoint, settings.storage_options())
+    copied = CheckpointCopy(source, open_storage(into, settings.storage_options()))
     stopped = StoppedQuery.read(source)
     _check_stopped(spark, stopped)
     found = TwsQuery.read(spark, _for_spark(checkpoint), stopped)
@@ -137,7 +138,6 @@ def import_tws(
         now_us=_parent_ms(stopped) * 1_000,
         watermark_us=_watermark_us(source, stopped),
     )
-    copied = CheckpointCopy(source, open_storage(into, settings.storage_options()))
     takeover = Takeover(plan, found, keys, _target(plan, stopped, into))
     rows = takeover.check(progress)
     run = None if dry_run else takeover.write(copied, progress)

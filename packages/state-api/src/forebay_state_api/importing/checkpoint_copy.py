@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.versions.leftovers import delete_or_leave
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ class CheckpointCopy:
     """A copy that a query cannot start from before `finish`."""
 
     def __init__(self, source: ObjectStorage, target: ObjectStorage) -> None:
-        """Raise `ConfigurationError` if ``target`` is not empty, or is in ``source``."""
+        """Note the batches in ``source``.
+
+        Raises `ConfigurationError` if ``target`` is not empty, or is in ``source``.
+        """
         if f"{target.url}/".startswith(f"{source.url}/"):
             raise ConfigurationError(
                 f"{target.url} is in the checkpoint {source.url}: name a location outside of it"
@@ -46,7 +49,7 @@ class CheckpointCopy:
                 self._copy(info.name)
 
     def check_unchanged(self) -> None:
-        """Raise `ConfigurationError` if the query has run since the copy was made."""
+        """Raise `ConfigurationError` if the query has run since this object was made."""
         if self._planned() != self._batches:
             raise ConfigurationError(
                 f"the query of {self._source.url} ran while its state was imported: stop it, and "
@@ -54,8 +57,17 @@ class CheckpointCopy:
             )
 
     def finish(self) -> None:
-        """Copy the query's id: from now on a query can start from the copy."""
-        self._copy(_METADATA)
+        """Copy the query's id: from now on a query can start from the copy.
+
+        The `StorageError` of a failure says how to do it by hand.
+        """
+        try:
+            self._copy(_METADATA)
+        except StorageError as error:
+            raise StorageError(
+                f"{error}; everything else is done: copy {_METADATA} from {self._source.url} to "
+                f"{self._target.url}, and start the query"
+            ) from error
 
     def undo(self) -> None:
         """Delete what was copied."""
