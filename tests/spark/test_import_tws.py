@@ -133,7 +133,7 @@ class Count(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
-@pytest.mark.parametrize("batches", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batches", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_query_that_was_taken_over_gives_the_rows_of_one_that_always_ran_on_ours(stage, batches):
     for batch in range(batches + 1):
         stage.put({"user": "ann", "n": batch}, {"user": f"u{batch % 3}", "n": 1})
@@ -142,7 +142,8 @@ def test_a_query_that_was_taken_over_gives_the_rows_of_one_that_always_ran_on_ou
         query.on_spark()
     stage.put({"user": "ann", "n": 100}, {"user": "new", "n": 1})
     done = query.taken()
-    assert (done.version, done.rows, done.left) == (batches, {"n": 4}, [])
+    users = min(batches, 3) + 1
+    assert (done.version, done.rows, done.left) == (batches, {"n": users}, [])
     assert (stage.checkpoint / "offsets" / f"{batches}").exists()
     with query.snapshot(done) as snapshot:
         assert (snapshot.version, snapshot.final) == (batches, True)

@@ -23,6 +23,7 @@ from forebay_spark_runtime.importing.cells import (
     keys_of,
 )
 from forebay_spark_runtime.importing.tws_query import KEY
+from forebay_spark_runtime.worker_process.garbage_collection import begin_task, loading
 from forebay_state_api.contract.backend import NO_TIME, Opening
 from forebay_state_api.contract.changes import Changes
 from forebay_state_api.importing.part import ImportedTimer, PartWriter, number_of
@@ -229,5 +230,6 @@ class WriteTask:
         """Yield one row of `WRITTEN`."""
         context = TaskContext.get()
         assert context is not None
-        part = self.plan.part(context.partitionId(), batches)
+        with loading(begin_task()):  # the part's cells stay until it is written
+            part = self.plan.part(context.partitionId(), batches)
         yield pa.RecordBatch.from_pydict({"part": [part.packed()]})

@@ -7,7 +7,7 @@ several columns becomes a record, by name, or a tuple, by position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -126,7 +126,30 @@ def value_reader(kind: pa.StructType, description: Description) -> ColumnReader:
     """
     if is_bare([field.name for field in kind], description):
         return _bare_reader(kind.field(0).type, description)
+    declared = _bare(description)
+    if declared["type"] == "record":
+        fields = {field["name"]: field["type"] for field in declared["fields"]}
+        return _rows_reader(kind, [kind.get_field_index(name) for name in fields], fields.values())
+    if declared["type"] == "tuple":
+        return _rows_reader(kind, range(kind.num_fields), declared["elements"])
     return _converting(column_reader(kind), conversion(kind, description))
+
+
+def _rows_reader(
+    kind: pa.StructType, positions: Iterable[int], types: Iterable[Description]
+) -> ColumnReader:
+    """Return the reader of structs as tuples of the fields at ``positions``, column by column."""
+    readers = []
+    for position, description in zip(positions, types, strict=True):
+        field = kind.field(position).type
+        read = _converting(column_reader(field), conversion(field, description))
+        readers.append((position, read))
+
+    def rows(structs: pa.StructArray) -> list[Any]:
+        columns = structs.flatten()
+        return list(zip(*[read(columns[position]) for position, read in readers], strict=True))
+
+    return rows
 
 
 def _bare_reader(kind: pa.DataType, description: Description) -> ColumnReader:
@@ -159,6 +182,8 @@ def _part(convert: Convert) -> Callable[[Any], Any]:
 
 
 _ANY: Final = {"type": "any"}
+_WHOLE: Final[Mapping[str, Convert]] = {"record": None, "tuple": tuple}
+"""Conversion of a struct whose fields stay as they are; records are taken by name."""
 
 
 def _of_struct(kind: pa.StructType, declared: Description) -> Convert:
@@ -168,8 +193,8 @@ def _of_struct(kind: pa.StructType, declared: Description) -> Convert:
         fields = {field["name"]: field["type"] for field in declared.get("fields", ())}
         types = [fields.get(field.name, _ANY) for field in kind]
     parts = [conversion(field.type, one) for field, one in zip(kind, types, strict=True)]
-    if declared["type"] == "record" and not any(parts):
-        return None  # by name
+    if not any(parts) and declared["type"] in _WHOLE:
+        return _WHOLE[declared["type"]]
     converts, names = [*map(_part, parts)], [field.name for field in kind]
 
     def values(row: Any) -> Any:
