@@ -19,7 +19,7 @@ from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_compaction_ray.client.lifecycle import State
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.pool import WorkerLostError
+from forebay_compaction_ray.gateway.worker_handle import WorkerLostError
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.protocol import pack
 from forebay_state_api.contract.compaction_service import CompactionPhase

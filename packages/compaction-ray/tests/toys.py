@@ -14,10 +14,10 @@ from typing import ClassVar
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import GATEWAY
-from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.gateway.storages import GatewayStorages
+from forebay_compaction_ray.gateway.worker_handle import WorkerLostError
 from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
 from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_state_api.contract.checksummed import unseal
@@ -202,7 +202,7 @@ class Stage:
         self.pool = ScriptedPool(formats=formats)
         self.storages = ScriptedStorages("default")
         self.core = GatewayCore(
-            self.pool, limits, storages=self.storages, clock=self.clock, **of_core
+            self.pool.start, limits, storages=self.storages, clock=self.clock, **of_core
         )
         _stages.append(self)
 
@@ -341,7 +341,7 @@ class RunningGateway:
     def __init__(self, pool, *, storages, limits=None, security=None, workers=1, port=0):
         self.limits = limits or GatewayLimits(ping_every_s=0.05)
         self.security = security or ServerSecurity()
-        self._pool, self._storages, self._workers, self._port = pool, storages, workers, port
+        self.pool, self._storages, self._workers, self._port = pool, storages, workers, port
         self._up = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -356,8 +356,8 @@ class RunningGateway:
     async def _serve(self):
         self._end = asyncio.Event()
         places = {name: WorkerStorage(name) for name in self._storages}
-        storages = GatewayStorages(places, self._pool.open)
-        self.core = GatewayCore(self._pool, self.limits, storages=storages)
+        storages = GatewayStorages(places, self.pool.open)
+        self.core = GatewayCore(self.pool.start, self.limits, storages=storages)
         self.server = GatewayServer(self.core, lambda: self.security)
         self.core.worker_set.scale(self._workers)
         self.address = await self.server.start("127.0.0.1", self._port)

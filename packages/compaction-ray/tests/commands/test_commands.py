@@ -105,19 +105,19 @@ def test_doctor(there, gateway):
 def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypatch):
     """One worker of three has another directory under the storage's name, one never comes up."""
     monkeypatch.setattr(inspection, "_START_S", 0.5)
-    pool = gateway.core.worker_set._pool
+    workers = gateway.core.worker_set
     other = ThreadPool({"default": f"{state_dir}-not-mounted"}, {"nothing-1": NoopCompactor()})
 
     async def describe(marks):
         raise ImportError("libfoo.so.1")
 
     def scale():
-        start = pool.start
-        pool.start = other.start
+        start = workers._start
+        workers._start = other.start
         gateway.core.worker_set.scale(2)
-        pool.start = lambda: SimpleNamespace(describe=describe, kill=lambda: None)
+        workers._start = lambda: SimpleNamespace(describe=describe, kill=lambda: None)
         gateway.core.worker_set.scale(3)
-        pool.start = start
+        workers._start = start
 
     gateway.on_loop(scale)
     result = forebay("doctor", *there)
@@ -135,7 +135,7 @@ def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypa
 
 
 def test_doctor_names_the_storage_that_does_not_answer(there, gateway, monkeypatch):
-    (body,) = gateway.core.worker_set._pool.bodies
+    (body,) = gateway.pool.bodies
     wait = threading.Event()
     monkeypatch.setattr(body, "check", lambda storage: wait.wait(PATIENCE_S))
     gateway.core.limits = attrs.evolve(gateway.core.limits, check_s=0.05)

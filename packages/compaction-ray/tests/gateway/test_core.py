@@ -11,6 +11,7 @@ from compaction_ray_toys import LIMITS, Stage, counted, in_loop, settle, submiss
 from prometheus_client import generate_latest
 
 from forebay_compaction_ray.gateway.metrics import GATEWAY, Metrics
+from forebay_compaction_ray.gateway.worker_handle import WorkerLostError
 from forebay_compaction_ray.messages import Outcome
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -366,14 +367,20 @@ async def test_closing_ends_all_workers():
 @in_loop
 async def test_checking_a_storage_asks_a_worker():
     stage = Stage()
-    with pytest.raises(RefusedError) as refused:
-        await stage.core.check("default", "w0")
-    assert refused.value.code == "no_worker"
-    await stage.up()
+    not_up = {"it can be examined": "worker 'w0' is not up"}
+    assert await stage.core.check("default", "w0") == not_up
+    (worker,) = await stage.up()
     assert await stage.core.check("default", "w0") == {"it is there": ""}
     with pytest.raises(RefusedError) as refused:
         await stage.core.check("other", "w0")
     assert refused.value.code == "unknown_storage"
+
+    async def die(storage):
+        raise WorkerLostError("gone")
+
+    worker.check = die
+    assert await stage.core.check("default", "w0") == {"it answers": "it died"}
+    assert await stage.core.check("default", "w0") == not_up
 
 
 @in_loop

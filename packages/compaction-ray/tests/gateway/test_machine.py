@@ -196,7 +196,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
         self.asked.clear()
         self.pool = Processes(truth=self.truth)
         self.core = GatewayCore(
-            self.pool, LIMITS, storages=ScriptedStorages("default"), clock=self.clock
+            self.pool.start, LIMITS, storages=ScriptedStorages("default"), clock=self.clock
         )
         self.do(self.core.worker_set.scale, workers)
 

@@ -269,7 +269,7 @@ def test_a_port_is_listened_on_once(serve, state_dir):
             from forebay_compaction_ray.gateway.core import GatewayCore
             from forebay_compaction_ray.gateway.server import GatewayServer
 
-            core = GatewayCore(ThreadPool({}, {}), LIMITS, storages=ScriptedStorages())
+            core = GatewayCore(ThreadPool({}, {}).start, LIMITS, storages=ScriptedStorages())
             server = GatewayServer(core, ServerSecurity)
             with pytest.raises(ConfigurationError, match="listen"):
                 await server.start("127.0.0.1", port)

@@ -35,11 +35,6 @@ class StartingWorker:
         pass
 
 
-class Pool:
-    def start(self):
-        return StartingWorker()
-
-
 class RunningGateway(threading.Thread):
     """A gateway on a thread."""
 
@@ -57,7 +52,7 @@ class RunningGateway(threading.Thread):
     async def _serve(self):
         self._end = asyncio.Event()
         storages = GatewayStorages({}, lambda name, options: open_storage(f"memory://{name}"))
-        core = GatewayCore(Pool(), GatewayLimits(), storages=storages)
+        core = GatewayCore(StartingWorker, GatewayLimits(), storages=storages)
         describe = core.describe
 
         def counted():

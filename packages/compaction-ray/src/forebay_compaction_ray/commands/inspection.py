@@ -177,7 +177,8 @@ def examine(asked: Gateway) -> Iterator[tuple[str, str]]:
             yield (f"{what}: a job comes back", _round_trip(asked, name))
         for worker in workers:
             if worker["version"]:
-                for promise, problem in _promises(asked, name, worker["id"]).items():
+                found = asked.call("Check", {"storage": name, "worker": worker["id"]})["found"]
+                for promise, problem in found.items():
                     yield (f"{what}, worker {worker['id']}: {promise}", problem)
 
 
@@ -228,15 +229,6 @@ def _round_trip(asked: Gateway, storage: str) -> str:
     if not view.phase.ended:
         return f"it is {view.phase.value} after {_ROUND_TRIP_S:g} s"
     return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value}: {view.message}"
-
-
-def _promises(asked: Gateway, storage: str, worker: str) -> dict[str, str]:
-    """Return a worker's check of a storage: promise → the problem with it."""
-    try:
-        found: dict[str, str] = asked.call("Check", {"storage": storage, "worker": worker})["found"]
-    except RefusedError as refused:
-        return {"it can be examined": str(refused)}
-    return found
 
 
 def report(asked: Gateway, *, as_json: bool) -> bool:

@@ -23,8 +23,8 @@ from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.job_queue import JobQueue
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
-from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.storages import GatewayStorages
+from forebay_compaction_ray.gateway.worker_handle import WorkerHandle
 from forebay_compaction_ray.gateway.worker_set import WorkerSet
 from forebay_compaction_ray.gateway.workers import (
     GatewayJob,
@@ -53,14 +53,14 @@ class GatewayCore:
 
     def __init__(
         self,
-        pool: Pool,
+        start: Callable[[], WorkerHandle],
         limits: GatewayLimits,
         *,
         storages: GatewayStorages,
         policy: Policy = least_occupied,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without workers: see `scale`."""
+        """Begin without workers, which ``start`` starts: see `follow`."""
         self.boot: Final = secrets.token_hex(8)
         self.limits: Final = limits
         self.storages: Final = storages
@@ -74,14 +74,14 @@ class GatewayCore:
         self._queue: Final = JobQueue()
         self._numbers: Final = itertools.count()
         self._turns: Final = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._draining_s: float | None = None
         self._closed = False
         self.draining: Final = asyncio.Event()
         self.drained: Final = asyncio.Event()
         self.stopping: Final = asyncio.Event()
         self.worker_set: Final = WorkerSet(
-            pool,
+            start,
             limits,
             storages,
             clock=self._awake,
@@ -100,7 +100,7 @@ class GatewayCore:
             state="serving" if self._draining_s is None else "draining",
             formats=tuple(sorted(self.worker_set.formats)),
             storages=self.storages.to_plain(),
-            workers=self.worker_set.ready,
+            workers=self.worker_set.counts()[WorkerPhase.READY.value],
             limits={**self.limits.of_a_job, "message_bytes": MESSAGE_BYTES},
         )
 
@@ -165,24 +165,20 @@ class GatewayCore:
         }
 
     async def check(self, storage: str, worker_id: str) -> Mapping[str, str]:
-        """Let a worker probe a storage; return promise → the problem with it.
-
-        Raises `RefusedError` if the worker is not up.
-        """
+        """Let a worker probe a storage; return promise → the problem with it."""
         if storage not in self.storages.names:
             raise RefusedError("unknown_storage", f"this gateway has no storage {storage!r}")
         worker = self.worker_set.workers.get(worker_id)
         if worker is None or worker.phase is WorkerPhase.STARTING:
-            raise RefusedError("no_worker", f"worker {worker_id!r} is not up")
+            return {"it can be examined": f"worker {worker_id!r} is not up"}
         if problem := worker.info.problems.get(storage):
             return {"it is the gateway's storage": problem}
         try:
             async with asyncio.timeout(self.limits.check_s):
-                return await worker.handle.check(storage)
+                found = await self.worker_set.ask(worker, worker.handle.check(storage))
         except TimeoutError:
             return {"it answers": f"no answer from it within {self.limits.check_s:g} s"}
-        except WorkerLostError as lost:
-            raise RefusedError("no_worker", str(lost)) from lost
+        return {"it answers": "it died"} if found is None else found
 
     # -- calls of the owner -------------------------------------------------------------------
 
@@ -282,7 +278,7 @@ class GatewayCore:
             return True
         if (refused := self.worker_set.refusal(entry.demand)) is not None:
             self._queue.remove(entry)
-            self._fail(entry, refused.code, refused.message)
+            self._end(entry, CompactionPhase.FAILED, refused.message, refused.code)
             return True
         return False
 
@@ -297,25 +293,22 @@ class GatewayCore:
 
     async def _run(self, entry: GatewayJob, worker: Worker) -> None:
         try:
-            outcome = await worker.handle.run(entry.submission)
-        except WorkerLostError as lost:
-            self.worker_set.end(worker, "died", f"died: {lost}")
+            outcome = await self.worker_set.ask(worker, worker.handle.run(entry.submission))
         except Exception as fault:  # noqa: BLE001 - a job must end
             _log.exception("job %s on %s", entry.id, worker.id)
             what = f"the worker could not be given the job: {fault!r}"
             self.worker_set.note(worker, what)
-            self._fail(entry, "internal", what)
+            self._end(entry, CompactionPhase.FAILED, what, "internal")
         else:
-            self._account(entry, worker, outcome)
-            self._end(entry, outcome.phase, outcome.message, fault=outcome.fault)
+            if outcome is not None and not entry.phase.ended:
+                self._account(worker, outcome)
+                self._end(entry, outcome.phase, outcome.message, verdict=outcome.fault)
         finally:
             del worker.jobs[entry.id]
             self._dispatch()
             self._check_drained()
 
-    def _account(self, entry: GatewayJob, worker: Worker, outcome: Outcome) -> None:
-        if entry.phase.ended:
-            return
+    def _account(self, worker: Worker, outcome: Outcome) -> None:
         worker.done += outcome.phase is CompactionPhase.DONE
         if outcome.phase is CompactionPhase.FAILED:
             self.worker_set.note(worker, f"a job failed: {outcome.message}")
@@ -341,18 +334,9 @@ class GatewayCore:
             self._end(entry, CompactionPhase.ABORTED, f"aborted: {cause}")
             return
         entry.abort_asked_s = self._awake()
-        assert entry.worker is not None
-        self._spawn(self._ask_to_stop(entry, entry.worker))
-
-    async def _ask_to_stop(self, entry: GatewayJob, worker: Worker) -> None:
-        try:
-            await worker.handle.abort(entry.id)
-        except WorkerLostError as lost:
-            self.worker_set.end(worker, "died", f"died: {lost}")
-
-    def _fail(self, entry: GatewayJob, code: str, message: str) -> None:
-        """End a job for a reason that is not the job's, and so may pass."""
-        self._end(entry, CompactionPhase.FAILED, message, code, fault=CompactionFault.TRANSIENT)
+        worker = entry.worker
+        assert worker is not None
+        self._spawn(self.worker_set.ask(worker, worker.handle.abort(entry.id)))
 
     def _end(
         self,
@@ -361,11 +345,14 @@ class GatewayCore:
         message: str,
         code: str = "",
         *,
-        fault: CompactionFault | None = None,
+        verdict: CompactionFault | None = None,
     ) -> None:
+        """End a job. A failure without a worker's verdict may pass."""
         if entry.phase.ended:
             return
         code = code or entry.view.code
+        passing = CompactionFault.TRANSIENT if phase is CompactionPhase.FAILED else None
+        fault = verdict or passing
         entry.view = attrs.evolve(entry.view, phase=phase, fault=fault, code=code, message=message)
         client = entry.submission.client
         self._active[client] -= 1
@@ -411,7 +398,7 @@ class GatewayCore:
         for phase, count in self.worker_set.counts().items():
             self.metrics["workers"].labels(state=phase).set(count)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -156,7 +156,7 @@ class GatewayServer:
         elif not security.tokens:
             return
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        if not any(_same(given, f"Bearer {token}") for token in allowed):
+        if not any(hmac.compare_digest(given.encode(), f"Bearer {t}".encode()) for t in allowed):
             raise RefusedError("token", "the token is missing or wrong: see token-file")
 
     def _hello(self, request: Mapping[str, Any]) -> Greeting:
@@ -187,11 +187,6 @@ class GatewayServer:
             ) from error
         self._core.follow(**order)
         return self._core.describe()
-
-
-def _same(given: Any, wanted: str) -> bool:
-    text = given if isinstance(given, str) else ""
-    return hmac.compare_digest(text.encode(), wanted.encode())
 
 
 def reachable(host: str) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
-from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.storages import GatewayStorages
+from forebay_compaction_ray.gateway.worker_handle import WorkerHandle, WorkerLostError
 from forebay_compaction_ray.gateway.workers import Demand, GatewayJob, Worker, WorkerPhase
 from forebay_compaction_ray.messages import JobProgress, WorkerInfo
 from forebay_compaction_ray.protocol import RefusedError
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class WorkerSet:
 
     def __init__(
         self,
-        pool: Pool,
+        start: Callable[[], WorkerHandle],
         limits: GatewayLimits,
         storages: GatewayStorages,
         *,
@@ -40,11 +42,12 @@ class WorkerSet:
         changed: Callable[[], None],
         lost: Callable[[GatewayJob, str, str], None],
     ) -> None:
-        """``changed`` is called when a worker can take jobs, ``lost`` for each job of a dead one.
+        """``start`` starts a worker, which may take any time, or for ever without free resources.
 
-        ``lost`` gets the job, a word for the cause, and a sentence.
+        ``changed`` is called when a worker can take jobs, ``lost`` for each job of a dead one;
+        it gets the job, a word for the cause, and a sentence.
         """
-        self._pool: Final = pool
+        self._start: Final = start
         self._limits: Final = limits
         self._storages: Final = storages
         self._clock: Final = clock
@@ -56,11 +59,6 @@ class WorkerSet:
         self.workers: Final[dict[str, Worker]] = {}
         self.formats: set[str] = set()
         """File formats that some present or past worker can compact."""
-
-    @property
-    def ready(self) -> int:
-        """Number of workers that are able to work."""
-        return sum(worker.phase is WorkerPhase.READY for worker in self.workers.values())
 
     def takers(self, demand: Demand) -> Sequence[Worker]:
         """Return workers that can be given such a job now."""
@@ -116,9 +114,7 @@ class WorkerSet:
 
     def _begin(self, error: str = "") -> None:
         now, worker_id = self._clock(), f"w{next(self._numbers)}"
-        worker = Worker(
-            id=worker_id, handle=self._pool.start(), seen_s=now, error=error, error_s=now
-        )
+        worker = Worker(id=worker_id, handle=self._start(), seen_s=now, error=error, error_s=now)
         self.workers[worker_id] = worker
         self._describe(worker)
 
@@ -178,15 +174,19 @@ class WorkerSet:
             worker.pinged = True
             self._spawn(self._ping(worker))
 
-    async def _ping(self, worker: Worker) -> None:
+    async def ask(self, worker: Worker, answer: Awaitable[T]) -> T | None:
+        """Await a worker's answer; without one the worker has ended, and ``None`` is returned."""
         try:
-            jobs = await worker.handle.ping()
+            return await answer
         except WorkerLostError as lost:
             self.end(worker, "died", f"died: {lost}")
-        else:
+            return None
+
+    async def _ping(self, worker: Worker) -> None:
+        jobs = await self.ask(worker, worker.handle.ping())
+        worker.pinged = False
+        if jobs is not None:
             self._seen(worker, jobs)
-        finally:
-            worker.pinged = False
 
     def _seen(self, worker: Worker, jobs: Mapping[str, JobProgress]) -> None:
         worker.seen_s = self._clock()
@@ -206,19 +206,16 @@ class WorkerSet:
         try:
             if self._storages.problems or worker.info.problems:
                 await self._storages.look()
-            info = await worker.handle.describe(self._storages.marks)
-        except WorkerLostError as lost:
-            self.end(worker, "died", f"died: {lost}")
+            info = await self.ask(worker, worker.handle.describe(self._storages.marks))
         except Exception as error:  # noqa: BLE001 - also of a plugin that cannot be imported there
             _log.info("worker %s is not up: %r", worker.id, error)
             if worker.phase is WorkerPhase.STARTING:
                 self.note(worker, f"it cannot start: {str(error) or repr(error)}")
         else:
             worker.seen_s = self._clock()
-            if worker.phase is not WorkerPhase.DRAINING:
+            if info is not None and worker.phase is not WorkerPhase.DRAINING:
                 self._set_up(worker, info)
-        finally:
-            worker.describing = False
+        worker.describing = False
 
     def _set_up(self, worker: Worker, info: WorkerInfo) -> None:
         """Let a worker that has answered take the jobs that it can."""

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from forebay_compaction_ray.gateway.pool import WorkerHandle
+from forebay_compaction_ray.gateway.worker_handle import WorkerHandle
 from forebay_compaction_ray.messages import JobProgress, JobView, Submission, WorkerInfo
 from forebay_state_api.contract.compaction_service import CompactionPhase
 

@@ -16,7 +16,7 @@ from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.workers import POLICIES
 from forebay_compaction_ray.ray_server.orders import Orders
-from forebay_compaction_ray.ray_server.pool import RayPool
+from forebay_compaction_ray.ray_server.pool import worker_starter
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_state_api.errors import ConfigurationError
 
@@ -36,7 +36,7 @@ class GatewayActor:
         self._spec: Final = spec
         self._stopped: Final = asyncio.Event()
         self._core: Final = GatewayCore(
-            RayPool(spec),
+            worker_starter(spec),
             spec.limits,
             storages=GatewayStorages(spec.storages),
             policy=POLICIES[spec.policy],

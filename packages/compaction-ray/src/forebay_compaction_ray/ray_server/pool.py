@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import ray
 import ray.exceptions
 
-from forebay_compaction_ray.gateway.pool import WorkerLostError
+from forebay_compaction_ray.gateway.worker_handle import WorkerLostError
 from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerBody
@@ -46,31 +46,22 @@ class RayWorker:
         return await _answer(call.remote(*args))
 
 
-class RayPool:
-    """Starts actors; implements `Pool`.
+def worker_starter(spec: GatewaySpec) -> Callable[[], RayWorker]:
+    """Return a function that starts an actor, which waits if no node has room for it.
 
     Ray neither restarts them, which is the gateway's task, nor retries calls, which would run a job
     twice. Its log of calls, which slows each job, is off; ``forebay compaction status`` shows jobs.
     """
-
-    def __init__(self, spec: GatewaySpec) -> None:
-        """Start no actor yet."""
-        self._spec: Final = spec
-        self._actor_class: Final = ray.remote(
-            concurrency_groups={CONTROL: _CONTROL_CALLS},
-            enable_task_events=False,
-        )(WorkerBody)
-
-    def start(self) -> RayWorker:
-        """Start an actor; it waits if no node has room for it."""
-        spec = self._spec
-        actor = self._actor_class.options(
-            num_cpus=spec.worker_cpus,
-            resources=dict(spec.worker_resources),
-            max_concurrency=spec.limits.slots,
-            scheduling_strategy="SPREAD",
-        ).remote(dict(spec.storages))
-        return RayWorker(actor)
+    actor_class = ray.remote(
+        concurrency_groups={CONTROL: _CONTROL_CALLS}, enable_task_events=False
+    )(WorkerBody)
+    placed = actor_class.options(
+        num_cpus=spec.worker_cpus,
+        resources=dict(spec.worker_resources),
+        max_concurrency=spec.limits.slots,
+        scheduling_strategy="SPREAD",
+    )
+    return lambda: RayWorker(placed.remote(dict(spec.storages)))
 
 
 async def _answer(ref: Any) -> Any:

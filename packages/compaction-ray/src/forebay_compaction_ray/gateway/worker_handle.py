@@ -42,10 +42,3 @@ class WorkerHandle(Protocol):
 
     def kill(self) -> None:
         """Kill the process, if it has not ended."""
-
-
-class Pool(Protocol):
-    """Starts workers."""
-
-    def start(self) -> WorkerHandle:
-        """Start a worker; this may take any time, or for ever if no resources are free."""
