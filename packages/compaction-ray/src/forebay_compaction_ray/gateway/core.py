@@ -63,6 +63,7 @@ class GatewayCore:
         """Begin without workers, which ``start`` starts: see `follow`."""
         self.boot: Final = secrets.token_hex(8)
         self.limits: Final = limits
+        self._of_a_job: Final = {"inputs": limits.inputs, "job_bytes": limits.job_bytes}
         self.storages: Final = storages
         self.metrics: Final = Metrics()
         self._policy: Final = policy
@@ -72,7 +73,6 @@ class GatewayCore:
         self._active: Counter[str] = Counter()
         """Number of jobs that have not ended, by client."""
         self._queue: Final = JobQueue()
-        self._numbers: Final = itertools.count()
         self._turns: Final = itertools.count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining_s: float | None = None
@@ -101,7 +101,7 @@ class GatewayCore:
             formats=tuple(sorted(self.worker_set.formats)),
             storages=self.storages.to_plain(),
             workers=self.worker_set.counts()[WorkerPhase.READY.value],
-            limits={**self.limits.of_a_job, "message_bytes": MESSAGE_BYTES},
+            limits={**self._of_a_job, "message_bytes": MESSAGE_BYTES},
         )
 
     def hear(self, events: Mapping[str, int]) -> None:
@@ -232,11 +232,10 @@ class GatewayCore:
     def _take(self, submission: Submission) -> GatewayJob:
         if self._draining_s is not None:
             raise RefusedError("draining", "the gateway takes no more jobs")
-        check_submission(submission, self.limits.of_a_job, self.storages.names)
+        check_submission(submission, self._of_a_job, self.storages.names)
         now = self._clock()
         entry = GatewayJob(
             submission=submission,
-            number=next(self._numbers),
             submitted_s=now,
             asked_s=now,
             view=JobView(job_id=submission.job.id, phase=CompactionPhase.QUEUED),
@@ -270,9 +269,7 @@ class GatewayCore:
 
     def _give(self, entry: GatewayJob) -> bool:
         """Give a job to a worker, or end it if it waits in vain; return whether either happened."""
-        takers = self.worker_set.takers(entry.demand)
-        # An earlier run of the job may still end on one of them.
-        if workers := [worker for worker in takers if entry.id not in worker.jobs]:
+        if workers := self.worker_set.takers(entry):
             self._queue.remove(entry)
             self._start(entry, self._policy(workers))
             return True

@@ -35,4 +35,4 @@ class JobQueue:
     def heads(self) -> Iterator[GatewayJob]:
         """Return the first job of each line, the earliest first."""
         firsts = (next(iter(line.values())) for line in self._lines.values())
-        return iter(sorted(firsts, key=lambda entry: entry.number))
+        return iter(sorted(firsts, key=lambda entry: entry.submitted_s))

@@ -57,8 +57,3 @@ class GatewayLimits:
     """Longest wait of one poll."""
     remembered: int = 1024
     """Most ended jobs that are remembered; a lease may end earlier."""
-
-    @property
-    def of_a_job(self) -> dict[str, int]:
-        """The limits of one job, by their names in `Greeting.limits`, without that of messages."""
-        return {"inputs": self.inputs, "job_bytes": self.job_bytes}

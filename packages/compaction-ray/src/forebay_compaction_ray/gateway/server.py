@@ -59,11 +59,12 @@ class GatewayServer:
         self._health: Final = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self._drain_watch: asyncio.Task[None] | None = None
-        self.address = ""
-        """``host:port`` once `start` has returned."""
 
     async def start(self, host: str, port: int) -> str:
-        """Listen; port 0 takes a free one. Raises `ConfigurationError` if the port is taken."""
+        """Listen, and return ``host:port``; port 0 takes a free one.
+
+        Raises `ConfigurationError` if the port is taken.
+        """
         self._security().check(host)
         server = grpc.aio.server(
             options=[
@@ -86,8 +87,7 @@ class GatewayServer:
         await server.start()
         self._server = server
         self._drain_watch = asyncio.create_task(self._refuse_health_while_draining())
-        self.address = f"{_bracketed(reachable(host))}:{bound}"
-        return self.address
+        return f"{_bracketed(reachable(host))}:{bound}"
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Answer requests in progress, at most ``grace_s`` seconds, then stop listening."""

@@ -60,10 +60,9 @@ class WorkerSet:
         self.formats: set[str] = set()
         """File formats that some present or past worker can compact."""
 
-    def takers(self, demand: Demand) -> Sequence[Worker]:
-        """Return workers that can be given such a job now."""
-        slots = self._limits.slots
-        return [w for w in self.workers.values() if w.takes(demand, slots)]
+    def takers(self, job: GatewayJob) -> Sequence[Worker]:
+        """Return workers that can be given the job now."""
+        return [w for w in self.workers.values() if w.takes(job, self._limits.slots)]
 
     def refusal(self, demand: Demand) -> RefusedError | None:
         """Return why such a job should not wait here, if no worker could take it as things are."""

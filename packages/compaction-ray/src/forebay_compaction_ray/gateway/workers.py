@@ -81,10 +81,10 @@ class Worker:
             and self.info.boot not in demand.avoid
         )
 
-    def takes(self, demand: Demand, slots: int) -> bool:
-        """Return whether it can be given such a job now."""
+    def takes(self, job: GatewayJob, slots: int) -> bool:
+        """Return whether it can be given the job now; an earlier run of it may still end here."""
         free = self.phase is WorkerPhase.READY and len(self.jobs) < slots
-        return free and self.suits(demand)
+        return free and job.id not in self.jobs and self.suits(job.demand)
 
     @property
     def oldest_step_s(self) -> float:
@@ -111,8 +111,6 @@ class GatewayJob:
     """A job that the gateway has taken. It ends once; later reports of a worker are ignored."""
 
     submission: Submission
-    number: int
-    """Jobs are numbered in order of arrival."""
     submitted_s: float
     asked_s: float
     """When a client last asked about it: the lease begins here."""

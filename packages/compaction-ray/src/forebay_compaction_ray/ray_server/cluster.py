@@ -13,13 +13,15 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from forebay_compaction_ray.ray_server.gateway_actor import gateway_class
+from forebay_compaction_ray.ray_server.gateway_actor import GatewayActor
 from forebay_compaction_ray.ray_server.spec import LOCAL, GatewaySpec
 from forebay_state_api.errors import ConfigurationError
 
 NAMESPACE: Final = "forebay"
 _STORE_BYTES: Final = 80 * 1024 * 1024
 """Size of Ray's shared memory; jobs and their outcomes are small."""
+_CALLS: Final = 1000
+"""Calls of a gateway's actor at the same time; some of them wait for its end."""
 _PROBE_S: Final = 3.0
 _START_S: Final = 120.0
 
@@ -31,29 +33,27 @@ def connected(address: str, *, cpus: int) -> Iterator[None]:
     Raises `ConfigurationError` if nothing listens there: Ray itself would wait for minutes.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    common: dict[str, Any] = {
+    how: dict[str, Any] = {
         "namespace": NAMESPACE,
         "log_to_driver": False,
         "configure_logging": False,
     }
     if address == LOCAL:
-        ray.init(
-            address=LOCAL,
-            num_cpus=cpus,
-            include_dashboard=False,
-            object_store_memory=_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-            **common,
-        )
+        how |= {
+            "num_cpus": cpus,
+            "include_dashboard": False,
+            "object_store_memory": _STORE_BYTES,
+            "_node_ip_address": "127.0.0.1",
+        }
     else:
         _probe(address)
-        try:
-            ray.init(address=address, **common)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigurationError(
-                f"no Ray at {address}: {error}. If Ray refused a token: with ip:port it sends one "
-                "only if RAY_AUTH_MODE=token is set, unlike with --address auto"
-            ) from error
+    try:
+        ray.init(address=address, **how)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigurationError(
+            f"no Ray at {address}: {error}. If Ray refused a token: with ip:port it sends one "
+            "only if RAY_AUTH_MODE=token is set, unlike with --address auto"
+        ) from error
     try:
         yield
     finally:
@@ -69,18 +69,17 @@ def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any,
     spec.security.read().check(spec.host)
     spec = attrs.evolve(spec, port=spec.port or free_port(spec.host), detached=detached)
     node = ray.get_runtime_context().get_node_id()
-    options: dict[str, Any] = {"lifetime": "detached"} if detached else {}
+    actor_class: Any = ray.remote(GatewayActor)
     try:
-        actor = (
-            gateway_class()
-            .options(
-                name=actor_name(name),
-                namespace=NAMESPACE,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-                **options,
-            )
-            .remote(spec)
-        )
+        actor = actor_class.options(
+            name=actor_name(name),
+            namespace=NAMESPACE,
+            lifetime="detached" if detached else None,
+            num_cpus=0,
+            max_restarts=-1,  # for ever; calls are never retried
+            max_concurrency=_CALLS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        ).remote(spec)
     except ValueError as error:
         raise ConfigurationError(
             f"a gateway named {name!r} is already running: stop it, or choose another --name"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Any, Final
+from typing import Final
 from wsgiref.simple_server import WSGIServer
 
 import ray
@@ -106,9 +106,3 @@ class GatewayActor:
             except Exception:  # noqa: BLE001 - the loop must continue
                 _log.exception("a tick failed")
             await asyncio.wait([waiting], timeout=self._spec.limits.ping_every_s)
-
-
-def gateway_class() -> Any:
-    """Return the actor class: without CPUs, restarted for ever, its calls never retried."""
-    kinds = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 1000}
-    return ray.remote(**kinds)(GatewayActor)
