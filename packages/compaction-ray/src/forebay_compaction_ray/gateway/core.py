@@ -63,7 +63,7 @@ class GatewayCore:
         """Begin without workers, which ``start`` starts: see `follow`."""
         self.boot: Final = secrets.token_hex(8)
         self.limits: Final = limits
-        self._of_a_job: Final = {"inputs": limits.inputs, "job_bytes": limits.job_bytes}
+        self._job_limits: Final = {"inputs": limits.inputs, "job_bytes": limits.job_bytes}
         self.storages: Final = storages
         self.metrics: Final = Metrics()
         self._policy: Final = policy
@@ -101,7 +101,7 @@ class GatewayCore:
             formats=tuple(sorted(self.worker_set.formats)),
             storages=self.storages.to_plain(),
             workers=self.worker_set.counts()[WorkerPhase.READY.value],
-            limits={**self._of_a_job, "message_bytes": MESSAGE_BYTES},
+            limits={**self._job_limits, "message_bytes": MESSAGE_BYTES},
         )
 
     def hear(self, events: Mapping[str, int]) -> None:
@@ -232,7 +232,7 @@ class GatewayCore:
     def _take(self, submission: Submission) -> GatewayJob:
         if self._draining_s is not None:
             raise RefusedError("draining", "the gateway takes no more jobs")
-        check_submission(submission, self._of_a_job, self.storages.names)
+        check_submission(submission, self._job_limits, self.storages.names)
         now = self._clock()
         entry = GatewayJob(
             submission=submission,
