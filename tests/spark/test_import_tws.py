@@ -26,8 +26,8 @@ from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
 from forebay_state_api.reading import open_state
 
-if pyspark.__version__ < "4":
-    pytest.skip("transformWithState is in Spark 4", allow_module_level=True)
+if pyspark.__version__ < "4.1":
+    pytest.skip("Python's transformWithState with rows is in Spark 4.1", allow_module_level=True)
 
 from pyspark.sql.streaming import StatefulProcessor
 
