@@ -354,6 +354,6 @@ def test_two_operators_of_one_uid_in_one_query(stage):
 def test_speculation_is_refused(users, monkeypatch):
     context = users.sparkSession.sparkContext
     conf = context.getConf().set("spark.speculation", "true")
-    monkeypatch.setattr(type(context), "getConf", lambda _: conf)
+    monkeypatch.setattr(context, "_conf", conf)
     with pytest.raises(ConfigurationError, match=r"Set spark\.speculation=false"):
         keyed(users, "user", uid="bad")

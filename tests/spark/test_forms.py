@@ -292,10 +292,14 @@ def test_making_an_operator_asks_the_jvm_little(stage, monkeypatch):
     """A query makes its operators at each start, and in ``foreachBatch`` with each micro-batch."""
     asked = []
     send = JavaClient.send_command
-    monkeypatch.setattr(
-        JavaClient, "send_command", lambda *a, **b: asked.append(a) or send(*a, **b)
-    )
+
+    def noting(client, command, *more, **options):
+        if not command.startswith("m\n"):  # the end of objects, of earlier tests too
+            asked.append(command)
+        return send(client, command, *more, **options)
+
+    monkeypatch.setattr(JavaClient, "send_command", noting)
     source = stage.source()
     asked.clear()
     keyed(source, "user", uid="totals", parallelism=2).process(Plain(), SCHEMA)
-    assert 10 < len(asked) < 400
+    assert 10 < len(asked) < 300
