@@ -66,7 +66,7 @@ def main(*, keys: int, pairs: int, memory: str) -> Result:
     spark = start_session(JOBS[PEER], memory)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        make_state(spark, PEER, make_events(spark, keys, folder), folder)
+        make_state(spark, JOBS[PEER], make_events(spark, keys, folder), folder)
         lines = []
         for backend in BACKENDS:
             spark.conf.set("spark.forebay.state.backend", backend)
