@@ -145,8 +145,7 @@ def mend(stage):
     running.security = ServerSecurity(tokens=("right",))
     limits = running.core.limits
     running.core.limits = attrs.evolve(limits, job_bytes=1 << 33, queue=64)
-    if not running.core.worker_set.ready:
-        running.on_loop(lambda: running.core.worker_set.scale(1))
+    running.on_loop(lambda: running.core.worker_set.scale(1))
 
 
 def settle(stage):
