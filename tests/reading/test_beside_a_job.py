@@ -33,15 +33,17 @@ def options_of(backend_class):
 class Versions(threading.Thread):
     """Makes versions in which all keys have the number of the version, and clears older ones."""
 
-    def __init__(self, job, count):
+    def __init__(self, job):
         super().__init__()
-        self.job, self.count, self.failed = job, count, None
+        self.job, self.number, self.failed = job, job.batch_id, None
+        self.enough = threading.Event()
 
     def run(self):
         try:
-            for number in range(3, self.count + 1):
-                write(self.job, number)
-                if number % 5 == 0:
+            while not self.enough.is_set():
+                write(self.job, self.number + 1)
+                self.number += 1
+                if self.number % 5 == 0:
                     sweep(self.job)
         except Exception as error:  # noqa: BLE001 - the test raises it
             self.failed = error
@@ -71,25 +73,27 @@ def read_beside(make_job, tmp_path, backend_class, versions):
     job = make_job(COUNT, BY_NUMBER, key_type=str, parallelism=2, options=options_of(backend_class))
     write(job, 1)
     write(job, 2)  # makes the first version final
-    writer = Versions(job, versions)
+    writer = Versions(job)
     where = {"query": "query", "uid": "operator"}
     seen = set()
     with open_state(
         str(tmp_path), **where, follow=FollowOptions(poll=timedelta(milliseconds=5))
     ) as follower:
         writer.start()
-        while writer.is_alive():
-            with open_state(str(tmp_path), **where) as snapshot:
-                seen.add(check_whole(snapshot))
-            with follower.snapshot() as snapshot:
-                check_whole(snapshot)
-            assert len(set(follower.get_many("count", KEYS))) == 1
-        writer.join()
+        try:
+            while writer.is_alive() and (writer.number < versions or len(seen) < 2):
+                with open_state(str(tmp_path), **where) as snapshot:
+                    seen.add(check_whole(snapshot))
+                with follower.snapshot() as snapshot:
+                    check_whole(snapshot)
+                assert len(set(follower.get_many("count", KEYS))) == 1
+        finally:
+            writer.enough.set()
+            writer.join()
     if writer.failed is not None:
         raise writer.failed
-    assert len(seen) > 1
     with open_state(str(tmp_path), **where) as snapshot:
-        assert check_whole(snapshot) == versions - 1
+        assert check_whole(snapshot) == writer.number - 1
     sweep(job)
     assert not [*tmp_path.rglob("pins/*")]
 
