@@ -214,8 +214,8 @@ def test_as_json(there, gateway):
     scaled = json.loads(forebay("scale", "2", *there, "--json").output)
     assert len(scaled["worker_list"]) == 2
     found = json.loads(forebay("doctor", *there, "--json").output)
-    assert {"nothing-1", "toy"} <= set(found["formats"])
-    assert {one["problem"] for one in found["findings"]} == {""}
+    assert "compactors are installed: nothing-1, toy" in {one["promise"] for one in found}
+    assert {one["problem"] for one in found} == {""}
     both = forebay("status", *there, "--json", "--watch")
     assert (both.exit_code, "--watch cannot print JSON" in both.output) == (2, True)
     assert json.loads(forebay("stop", *there, "--json").output)["stops"] is True

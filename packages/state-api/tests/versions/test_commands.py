@@ -77,7 +77,7 @@ def test_doctor_names_what_is_wrong(forebay, tmp_path, monkeypatch):
     monkeypatch.setitem(storage_probe._PROBES, "ranges can be read", no_ranges)
     result = forebay("doctor", "--state-dir", tmp_path)
     assert (result.exit_code, result.output.count("ok  ")) == (1, 4)
-    assert "FAIL  ranges can be read\n      ranges are not served here\n" in result.output
+    assert "BAD  ranges can be read: ranges are not served here\n" in result.output
     findings = json.loads(forebay("doctor", "--state-dir", tmp_path, "--json").output)
     assert [one["problem"] for one in findings] == ["", "ranges are not served here", "", "", ""]
 

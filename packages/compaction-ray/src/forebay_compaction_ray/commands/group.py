@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
@@ -15,7 +16,7 @@ from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.security import SecurityFiles
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_state_api.commands.conf_options import conf_options
-from forebay_state_api.commands.report import json_option, print_json
+from forebay_state_api.commands.report import json_option, print_findings, print_json
 from forebay_state_api.commands.state_directory import state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
@@ -113,8 +114,7 @@ def stop(gateway: Gateway, *, as_json: bool) -> None:
 @inspection.gateway_options
 def doctor(gateway: Gateway, *, as_json: bool) -> None:
     """Check every worker, what each sees of every storage, and the round trip of a job."""
-    if not inspection.report(gateway, as_json=as_json):
-        raise click.exceptions.Exit(1)
+    print_findings(inspection.examine(gateway), as_json=as_json)
 
 
 @compaction.group("endpoints")
@@ -166,12 +166,12 @@ def _state_directory(settings: Settings) -> ObjectStorage:
 
 
 def _show(found: EndpointList, *, as_json: bool) -> None:
+    changes = attrs.asdict(found)
     if as_json:
-        print_json({"added": found.added, "removed": found.removed})
-        return
-    for address in found.added:
-        click.echo(f"added    {address}")
-    for address in found.removed:
-        click.echo(f"removed  {address}")
-    if not found.added and not found.removed:
+        print_json(changes)
+    elif not any(changes.values()):
         click.echo("nothing was added or removed: queries use the gateways of their settings")
+    else:
+        for change, addresses in changes.items():
+            for address in addresses:
+                click.echo(f"{change:8} {address}")

@@ -24,13 +24,14 @@ from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import SETTINGS, ClientSecurity
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
-from forebay_state_api.commands.report import console, json_option, print_json
+from forebay_state_api.commands.report import console, json_option, print_json, table_of
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions.layout import compaction_prefix
+from forebay_state_api.versions.storage_probe import ProbeFinding
 
 _READ: Final = "forebay_compaction_read_bytes_total"
 _WRITTEN: Final = "forebay_compaction_written_bytes_total"
@@ -92,11 +93,9 @@ def show(asked: Gateway, *, watch: bool = False, as_json: bool) -> None:
     if as_json:
         print_json({"address": asked.address, **before})
         return
-    if not watch:
-        console().print(_shown(asked.address, before, before, 0.0))
-        return
-    with Live(_shown(asked.address, before, before, 0.0), auto_refresh=False) as live:
-        while True:
+    shown = _shown(asked.address, before, before, 0.0)
+    with Live(shown, console=console(), auto_refresh=False) as live:
+        while watch:
             time.sleep(1.0)
             try:
                 now = asked.call("Describe", {})
@@ -125,15 +124,11 @@ def _troubles(now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(now: Mapping[str, Any]) -> Table:
-    columns = ("worker", "state", "node", "pid", "jobs", "done", "left")
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for worker in now["worker_list"]:
-        numbers = (worker["pid"] or "-", len(worker["jobs"]), worker["done"])
-        left = filesize.decimal(worker["remaining"])
-        table.add_row(
-            worker["id"], worker["state"], worker["node"] or "-", *map(str, numbers), left
-        )
-    return table
+    rows = []
+    for w in now["worker_list"]:
+        pid, left = str(w["pid"] or ""), filesize.decimal(w["remaining"])
+        rows.append((w["id"], w["state"], w["node"], pid, len(w["jobs"]), w["done"], left))
+    return table_of(("worker", "state", "node", "pid", "jobs", "done", "left"), rows)
 
 
 def _summary(
@@ -156,30 +151,30 @@ def _number(described: Mapping[str, Any], name: str) -> float:
     return sum(value for key, value in numbers.items() if key.partition("{")[0] == name)
 
 
-def examine(asked: Gateway) -> Iterator[tuple[str, str]]:
-    """Check all workers, what each of them sees of each storage, and the round trip of a job.
-
-    Yields promises of the service, each with the problem with it; empty if there is none.
-    """
+def examine(asked: Gateway) -> Iterator[ProbeFinding]:
+    """Check all workers, what each of them sees of each storage, and the round trip of a job."""
     described = _described(asked)
     serving = described["state"] == "serving"
     workers = _staying(described)
-    up = [worker for worker in workers if worker["state"] == "ready"]
-    yield ("the gateway takes jobs", "" if serving else "it is draining")
-    all_up = bool(workers) and len(up) == len(workers)
-    yield ("workers are up", "" if all_up else f"{len(up)} of {len(workers)} are")
+    up = sum(worker["state"] == "ready" for worker in workers)
+    yield ProbeFinding("the gateway takes jobs", "" if serving else "it is draining")
+    all_up = 0 < up == len(workers)
+    yield ProbeFinding("workers are up", "" if all_up else f"{up} of {len(workers)} are")
     for worker in workers:
-        yield (f"worker {worker['id']} is up, with the release of this side", _wrong(worker))
+        what = f"worker {worker['id']} is up, with the release of this side"
+        yield ProbeFinding(what, _wrong(worker))
+    formats = ", ".join(described["formats"])
+    yield ProbeFinding(f"compactors are installed: {formats or 'none yet'}", "")
     for name, storage in described["storages"].items():
         what = f"storage {name} ({storage['root']})"
-        yield (f"{what}: the gateway has it", storage["problem"])
+        yield ProbeFinding(f"{what}: the gateway has it", storage["problem"])
         if serving:
-            yield (f"{what}: a job comes back", _round_trip(asked, name))
+            yield ProbeFinding(f"{what}: a job comes back", _round_trip(asked, name))
         for worker in workers:
             if worker["version"]:
                 found = asked.call("Check", {"storage": name, "worker": worker["id"]})["found"]
                 for promise, problem in found.items():
-                    yield (f"{what}, worker {worker['id']}: {promise}", problem)
+                    yield ProbeFinding(f"{what}, worker {worker['id']}: {promise}", problem)
 
 
 def _staying(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -229,19 +224,3 @@ def _round_trip(asked: Gateway, storage: str) -> str:
     if not view.phase.ended:
         return f"it is {view.phase.value} after {_ROUND_TRIP_S:g} s"
     return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value}: {view.message}"
-
-
-def report(asked: Gateway, *, as_json: bool) -> bool:
-    """Print the findings of `examine`; return whether there is no problem."""
-    findings = []
-    for promise, problem in examine(asked):
-        findings.append({"promise": promise, "problem": problem})
-        if not as_json:
-            line = f"{promise}: {problem}" if problem else promise
-            click.echo(f"{'BAD ' if problem else 'ok  '} {line}")
-    formats = asked.call("Describe", {})["formats"]
-    if as_json:
-        print_json({"address": asked.address, "formats": formats, "findings": findings})
-    else:
-        click.echo(f"     formats: {', '.join(formats) or '-'}")
-    return not any(finding["problem"] for finding in findings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +68,14 @@ def _wait(actor: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        while not _is_stopped(actor):
-            pass  # its process died, and Ray starts it again
+        while True:
+            with suppress(ray.exceptions.ActorUnavailableError):  # it died; Ray starts it again
+                ray.get(actor.stopped.remote())
+                return
     except KeyboardInterrupt:
         click.echo("draining", err=True)
         ray.get(actor.stop.remote())
         ray.get(actor.stopped.remote())
-
-
-def _is_stopped(actor: Any) -> bool:
-    """Wait for the gateway's end; return whether it was stopped, and did not die."""
-    import ray
-
-    try:
-        return bool(ray.get(actor.stopped.remote()))
-    except ray.exceptions.ActorUnavailableError:
-        return False
 
 
 def _storages(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, WorkerStorage]:

@@ -52,10 +52,9 @@ class GatewayActor:
         """Return the address it listens on; raises `ConfigurationError` if it cannot listen."""
         return await asyncio.shield(self._listening)
 
-    async def stopped(self) -> bool:
+    async def stopped(self) -> None:
         """Wait until it has been stopped and has no more jobs."""
         await self._stopped.wait()
-        return True
 
     async def pid(self) -> int:
         """Return the id of its process."""

@@ -10,7 +10,7 @@ import click
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.duration_option import duration
 from forebay_state_api.commands.progress import shown_progress
-from forebay_state_api.commands.report import json_option, print_json
+from forebay_state_api.commands.report import json_option, print_findings, print_json
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
@@ -21,7 +21,7 @@ from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
 from forebay_state_api.versions.reader import open_version
-from forebay_state_api.versions.storage_probe import ProbeFinding, examine
+from forebay_state_api.versions.storage_probe import examine
 from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
@@ -110,23 +110,6 @@ def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:
 @state_dir_option
 @json_option
 @conf_options
-@click.pass_context
-def doctor(context: click.Context, state_dir: str, settings: Settings, *, as_json: bool) -> None:
+def doctor(state_dir: str, settings: Settings, *, as_json: bool) -> None:
     """Probe whether a storage behaves as versions require; exit status 1 if it does not."""
-    findings = []
-    for finding in examine(state_directory(state_dir, settings)):
-        findings.append(finding)
-        if not as_json:
-            _show(finding)
-    if as_json:
-        print_json([attrs.asdict(finding) for finding in findings])
-    if any(finding.problem for finding in findings):
-        context.exit(1)
-
-
-def _show(finding: ProbeFinding) -> None:
-    click.echo(f"{'FAIL' if finding.problem else 'ok  '}  {finding.promise}")
-    if finding.problem:
-        click.echo(f"      {finding.problem}")
-    if finding.is_last:
-        click.echo("      nothing else was probed")
+    print_findings(examine(state_directory(state_dir, settings)), as_json=as_json)

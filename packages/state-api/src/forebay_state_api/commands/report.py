@@ -6,10 +6,14 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import attrs
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+    from forebay_state_api.versions.storage_probe import ProbeFinding
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,11 +32,27 @@ def print_json(found: Any) -> None:
     click.echo(json.dumps(found, indent=2, default=str))
 
 
-def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print rows below the column names, with ``None`` as a dash and numbers with commas.
+def print_findings(findings: Iterable[ProbeFinding], *, as_json: bool) -> None:
+    """Print findings as they are made, or all as JSON; exit with status 1 if one is a problem."""
+    found = []
+    for finding in findings:
+        found.append(finding)
+        if not as_json:
+            line = f"{finding.promise}: {finding.problem}" if finding.problem else finding.promise
+            click.echo(f"{'BAD ' if finding.problem else 'ok  '} {line}")
+    if as_json:
+        print_json([attrs.asdict(finding) for finding in found])
+    if any(finding.problem for finding in found):
+        raise click.exceptions.Exit(1)
 
-    On a terminal that is too narrow, cells are folded; nothing is ever cut.
-    """
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print `table_of` rows; on a terminal that is too narrow, cells are folded, never cut."""
+    console().print(table_of(columns, rows))
+
+
+def table_of(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Table:
+    """Return rows below the column names, with ``None`` as a dash and numbers with commas."""
     from rich.table import Table
     from rich.text import Text
 
@@ -41,7 +61,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_shown(cell)) for cell in row))
-    console().print(table)
+    return table
 
 
 def console() -> Console:

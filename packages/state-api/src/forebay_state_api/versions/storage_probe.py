@@ -29,8 +29,6 @@ class ProbeFinding:
     """The property that the storage must have."""
     problem: str
     """The violation that was seen; empty if it has the property."""
-    is_last: bool = False
-    """The storage did not respond at all: the other properties were not probed."""
 
 
 def examine(storage: ObjectStorage) -> Iterator[ProbeFinding]:
@@ -42,7 +40,7 @@ def examine(storage: ObjectStorage) -> Iterator[ProbeFinding]:
     try:
         folder.put(_FIRST, _CONTENT)
     except StorageError as error:
-        yield ProbeFinding("an object can be put", str(error), is_last=True)
+        yield ProbeFinding("an object can be put", f"{error}; nothing else was probed")
         return
     try:
         for promise, probe in _PROBES.items():
