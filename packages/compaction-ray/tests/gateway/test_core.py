@@ -72,6 +72,19 @@ async def test_aborting_is_asked_first_and_killing_later():
 
 
 @in_loop
+async def test_an_abort_that_overtook_its_job_is_repeated():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.aborts_at_once = False
+    one = await stage.submit()
+    stage.core.release(one)
+    await settle()
+    worker.aborts_at_once = True
+    await stage.later(LIMITS.ping_every_s)
+    assert (worker.aborted, worker.running, worker.killed) == ([one, one], {}, False)
+
+
+@in_loop
 async def test_a_waiting_job_is_aborted_without_having_begun():
     stage = Stage()
     one = await stage.submit()

@@ -204,12 +204,12 @@ class GatewayCore:
         """Do time-dependent work: leases, silent workers, drains."""
         self._ticks += 1
         now = self._clock()
+        for worker in list(self.worker_set.workers.values()):
+            self._insist_on_aborts(worker)
         for entry in list(self._jobs.values()):
             if now - entry.asked_s >= entry.submission.job.lease_s:
                 self.release(entry.id)
         self._forget_oldest()
-        for worker in list(self.worker_set.workers.values()):
-            self._kill_if_deaf(worker)
         self.worker_set.tick()
         if self._draining_s is not None:
             if now - self._draining_s >= self.limits.drain_timeout_s:
@@ -333,7 +333,7 @@ class GatewayCore:
         entry.abort_asked_s = self._awake()
         worker = entry.worker
         assert worker is not None
-        self._spawn(self.worker_set.ask(worker, worker.handle.abort(entry.id)))
+        self._ask_to_stop(worker, entry)
 
     def _end(
         self,
@@ -369,13 +369,18 @@ class GatewayCore:
         """
         return self._ticks * self.limits.ping_every_s
 
-    def _kill_if_deaf(self, worker: Worker) -> None:
-        now = self._awake()
+    def _insist_on_aborts(self, worker: Worker) -> None:
+        """Repeat aborts, which may overtake their job; kill a worker that does not obey."""
         for entry in worker.jobs.values():
             asked = entry.abort_asked_s
-            if asked is not None and now - asked >= self.limits.abort_timeout_s:
+            if asked is not None and self._awake() - asked >= self.limits.abort_timeout_s:
                 self.worker_set.end(worker, "abort", "was killed: a job did not stop when asked to")
                 return
+            if asked is not None:
+                self._ask_to_stop(worker, entry)
+
+    def _ask_to_stop(self, worker: Worker, entry: GatewayJob) -> None:
+        self._spawn(self.worker_set.ask(worker, worker.handle.abort(entry.id)))
 
     def _forget_oldest(self) -> None:
         ended = [entry for entry in self._jobs.values() if entry.phase.ended]

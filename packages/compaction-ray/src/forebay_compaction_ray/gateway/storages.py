@@ -22,28 +22,26 @@ class GatewayStorages:
         open_: Callable[[str, Mapping[str, Any]], ObjectStorage] = open_storage,
     ) -> None:
         """Open no storage yet; see `look`."""
+        self.names: Final = sorted(places)
         self.marks: Final[dict[str, str]] = {}
         """Name → id of the mark, for each storage that could be read."""
-        self.problems: Final[dict[str, str]] = {}
+        self.problems: Final = dict.fromkeys(places, "the gateway has not read its mark yet")
         """Name → why the gateway cannot read it, for each of the others."""
         self._places: Final = places
         self._open: Final = open_
-        self._looking: asyncio.Task[None] | None = None
-        self.problems.update(dict.fromkeys(places, "the gateway has not read its mark yet"))
-
-    @property
-    def names(self) -> list[str]:
-        """Names of all storages, sorted."""
-        return sorted(self._places)
+        self._looking: Final = asyncio.Lock()
+        self._looks = 0
 
     async def look(self) -> None:
-        """Mark the storages that have no mark, and read the marks of all.
+        """Read the marks of the storages that have a problem, and mark those without a mark.
 
-        Callers at the same time share one look, which may take as long as the slowest storage.
+        It may take as long as the slowest storage. Callers that wait for it do not look again.
         """
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
-        await asyncio.shield(self._looking)
+        looks = self._looks
+        async with self._looking:
+            if self._looks == looks:
+                await self._look()
+                self._looks += 1
 
     def to_plain(self) -> dict[str, dict[str, str]]:
         """Describe the storages for clients and for display."""
@@ -57,12 +55,11 @@ class GatewayStorages:
         }
 
     async def _look(self) -> None:
-        for name, place in self._places.items():
+        for name in list(self.problems):
             try:
-                self.marks[name] = await asyncio.to_thread(self._marked, place)
-                self.problems.pop(name, None)
+                self.marks[name] = await asyncio.to_thread(self._marked, self._places[name])
+                del self.problems[name]
             except Exception as error:  # noqa: BLE001 - it is shown to the operator
-                self.marks.pop(name, None)
                 self.problems[name] = f"the gateway cannot use it: {str(error) or repr(error)}"
 
     def _marked(self, place: WorkerStorage) -> str:

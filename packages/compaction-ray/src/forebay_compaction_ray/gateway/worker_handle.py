@@ -35,7 +35,7 @@ class WorkerHandle(Protocol):
         """Answer at once, even while a job runs: return the progress of each job, by id."""
 
     async def abort(self, job_id: str) -> None:
-        """Ask a job to stop, even before it has begun."""
+        """Ask a job to stop; it may not have begun yet, and is then not affected."""
 
     async def check(self, storage: str) -> Mapping[str, str]:
         """Probe a storage: return promise → the problem with it, empty without a problem."""

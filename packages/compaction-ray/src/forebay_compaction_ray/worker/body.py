@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 import attrs
-from cachetools import FIFOCache
 
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
@@ -31,8 +30,6 @@ from forebay_state_api.versions.storage_probe import examine
 
 EXAMINED: Final = ".compaction/doctor"
 """Where ``forebay compaction doctor`` lets a job write its result; cannot be a query's name."""
-
-_ABORTED_REMEMBERED: Final = 256
 
 
 @attrs.frozen
@@ -80,13 +77,11 @@ class WorkerBody:
         """Run jobs on ``storages``, keyed by the names that jobs use."""
         self.boot: Final = secrets.token_hex(8)
         self._places: Final = storages
-        self._compactors: Final = compactors or _installed
+        self._compactors: Final = compactors or (lambda: plugins().compactors())
         self._open: Final = open_
         self._opened: dict[str, ObjectStorage] = {}
-        self._runs: dict[str, _ActiveJob] = {}
-        self._aborted: FIFOCache[str, None] = FIFOCache(_ABORTED_REMEMBERED)
-        self._lock: Final = threading.Lock()
         self._opening: Final = threading.Lock()
+        self._runs: dict[str, _ActiveJob] = {}
 
     def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
         """Describe the worker, and compare the marks of its storages with those of the gateway.
@@ -105,7 +100,7 @@ class WorkerBody:
 
     def run(self, submission: Submission) -> Outcome:
         """Run a job to its end or until it is aborted; the outcome holds any error."""
-        run = self._begin(submission)
+        run = self._runs[submission.job.id] = _ActiveJob(submission)
         started_s, cpu_s = time.monotonic(), time.process_time()
         try:
             outcome = self._perform(run)
@@ -114,9 +109,7 @@ class WorkerBody:
             is_own = isinstance(fault, ConfigurationError)
             outcome = _failed(fault, CompactionFault.TRANSIENT if is_own else fault_of(fault))
         finally:
-            with self._lock:
-                if self._runs.get(submission.job.id) is run:
-                    del self._runs[submission.job.id]
+            del self._runs[submission.job.id]
         return attrs.evolve(
             outcome,
             bytes_in=run.bytes_in,
@@ -126,16 +119,12 @@ class WorkerBody:
 
     def ping(self) -> dict[str, JobProgress]:
         """Return the progress of each job, by its id."""
-        with self._lock:
-            return {job_id: run.progress() for job_id, run in self._runs.items()}
+        return {job_id: run.progress() for job_id, run in self._runs.copy().items()}
 
     def abort(self, job_id: str) -> None:
-        """Ask a job to stop, even one that has not arrived yet."""
-        with self._lock:
-            if (run := self._runs.get(job_id)) is not None:
-                run.stop.set()
-            else:
-                self._aborted[job_id] = None
+        """Ask a job to stop; nothing happens unless it runs now."""
+        if (run := self._runs.get(job_id)) is not None:
+            run.stop.set()
 
     def check(self, storage: str) -> dict[str, str]:
         """Probe a storage; return promise → the problem with it.
@@ -150,15 +139,6 @@ class WorkerBody:
         with suppress(StorageError):  # a finding reports the reason
             left.delete([info.name for info in left.list()])
         return {found.promise: found.problem for found in examine(opened)}
-
-    def _begin(self, submission: Submission) -> _ActiveJob:
-        run = _ActiveJob(submission)
-        with self._lock:
-            self._runs[submission.job.id] = run
-            if submission.job.id in self._aborted:
-                del self._aborted[submission.job.id]
-                run.stop.set()
-        return run
 
     def _perform(self, run: _ActiveJob) -> Outcome:
         job = run.submission.job
@@ -200,11 +180,6 @@ class WorkerBody:
                 place = self._places[name]
                 self._opened[name] = self._open(place.url, place.options)
             return self._opened[name]
-
-
-def _installed() -> Mapping[str, Compactor]:
-    """Return the compactors of the installed plugins, which may fail to be imported here."""
-    return plugins().compactors()
 
 
 def _failed(fault: Exception, kind: CompactionFault) -> Outcome:
