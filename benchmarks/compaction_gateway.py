@@ -24,9 +24,9 @@ from benchmarks.report import Line, benchmark
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
 from forebay_compaction_ray.client.gateway import Gateway
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.messages import Submission
-from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerStorage
@@ -82,7 +82,7 @@ def round_trips(gateway: Gateway, count: int) -> list[float]:
 
 
 def jobs_per_second(address: str, count: int, threads: int) -> float:
-    gateways = [Gateway(address, ClientSecurity(), timeout_s=10.0) for _ in range(4)]
+    gateways = [Gateway(address, Credentials, timeout_s=10.0) for _ in range(4)]
 
     def one(number: int) -> None:
         done(gateways[number % len(gateways)], job_of([], "nothing-1"))
@@ -206,7 +206,7 @@ def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -
     storages = {"default": WorkerStorage(state_dir)}
     spec = GatewaySpec(host="127.0.0.1", port=0, workers=2, storages=storages, limits=limits)
     actor, address = start_gateway(spec, name="benchmark", detached=False)
-    gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
+    gateway = Gateway(address, Credentials, timeout_s=10.0)
     while gateway.hello().workers < 2:
         time.sleep(0.1)
     pid = ray.get(actor.pid.remote())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from forebay_compaction_ray.events import CLIENT, EVENTS
+from forebay_compaction_ray.events import EVENTS, REPORTED
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_state_api.calls.counts import Counts
@@ -39,7 +39,7 @@ def tables() -> dict[str, list[list[str]]]:
         "counts": _named("count", described(Counts)),
         "wait metrics": _metrics(WAIT),
         "gateway metrics": _metrics(GATEWAY),
-        "client metrics": _metrics(CLIENT),
+        "client metrics": _metrics(REPORTED),
         "events": _named("event", EVENTS),
     }
 

@@ -22,7 +22,7 @@ pytest.importorskip("ray", reason="the extra [server] brings it")
 
 from forebay_compaction_ray import Endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.credentials import Credentials
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor
@@ -70,7 +70,7 @@ class Service:
         self.process = subprocess.Popen([*forebay, *start, *places], env=environment)
         until(lambda: (address.exists() and address.read_text()) or self.ended())
         self.address = address.read_text().strip()
-        self.gateway = Gateway(self.address, ClientSecurity(), timeout_s=10.0)
+        self.gateway = Gateway(self.address, Credentials, timeout_s=10.0)
         until(lambda: self.described()["workers"] == 1)
 
     def ended(self):

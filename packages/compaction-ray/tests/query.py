@@ -12,7 +12,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from compaction_ray_toys import PATIENCE_S, RunningGateway, ThreadPool, ThreadWorker
+from compaction_ray_toys import PATIENCE_S, RunningGateway, ThreadPool, ThreadWorker, happened
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
@@ -213,7 +213,7 @@ class Query:
 
     def count(self, name):
         clients = self.ended if self.client is None else [*self.ended, self.client]
-        return sum(client.counters[name] for client in clients)
+        return sum(happened(client, name) for client in clients)
 
     def close(self):
         self.compactor.go.set()

@@ -9,8 +9,8 @@ import attrs
 from compaction_ray_toys import PATIENCE_S, job
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.messages import Submission
-from forebay_compaction_ray.options import ClientSecurity
 
 THIRD_PARTY = '''
 """A plugin that no code here knows: its compactor follows a job's options."""
@@ -97,7 +97,7 @@ class Service:
 
     def __init__(self, actor, address):
         self.actor, self.address = actor, address
-        self.gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
+        self.gateway = Gateway(address, Credentials, timeout_s=10.0)
 
     def submit(self, given):
         return self.gateway.submit(Submission(job=given, storage="default", client="tests"))

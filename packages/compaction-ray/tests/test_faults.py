@@ -17,8 +17,7 @@ from compaction_ray_toys import RunningGateway, ThreadPool
 
 from forebay_compaction_ray.client import endpoints
 from forebay_compaction_ray.client.endpoints import Endpoints
-from forebay_compaction_ray.gateway.security import ServerSecurity
-from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.credentials import Credentials
 from forebay_state_api.errors import CorruptStateError, StorageError
 
 FAULTS = 500
@@ -42,7 +41,7 @@ class Stage:
             answer_s=0.3,
             clock=lambda: PACE * time.monotonic(),
             queue_timeout_s=10.0,
-            security=ClientSecurity(token="right"),
+            security=lambda: Credentials(tokens=("right",)),
         )
 
     def batch(self):
@@ -105,13 +104,13 @@ def gateway(stage, rng):
     kind = rng.choice(["restart", "drain", "no workers", "token", "limits", "full"])
     running = stage.query.gateway
     if kind == "restart":
-        stage.query.new_gateway(security=ServerSecurity(tokens=("right",)))
+        stage.query.new_gateway(security=Credentials(tokens=("right",)))
     elif kind == "drain":
         running.on_loop(running.core.drain)
     elif kind == "no workers":
         running.on_loop(lambda: running.core.worker_set.scale(0))
     elif kind == "token":
-        running.security = ServerSecurity(tokens=("another",))
+        running.security = Credentials(tokens=("another",))
     elif kind == "limits":
         running.core.limits = attrs.evolve(running.core.limits, job_bytes=1)
     else:
@@ -140,9 +139,9 @@ def mend(stage):
     Endpoints(query.root).remove(stage.stranger.address)
     running = query.gateway
     if running.core.draining.is_set():
-        query.new_gateway(security=ServerSecurity(tokens=("right",)))
+        query.new_gateway(security=Credentials(tokens=("right",)))
         return
-    running.security = ServerSecurity(tokens=("right",))
+    running.security = Credentials(tokens=("right",))
     limits = running.core.limits
     running.core.limits = attrs.evolve(limits, job_bytes=1 << 33, queue=64)
     running.on_loop(lambda: running.core.worker_set.scale(1))
@@ -171,7 +170,7 @@ def stage(query, tmp_path, monkeypatch):
     monkeypatch.setattr(endpoints, "REREAD_S", PACE * 0.05)
     elsewhere = ThreadPool({"default": str(tmp_path)}, {})
     stranger = RunningGateway(
-        elsewhere, storages=["default"], security=ServerSecurity(tokens=("right",))
+        elsewhere, storages=["default"], security=Credentials(tokens=("right",))
     )
     compact = query.compactor.compact
     query.compactor.faults = []
@@ -182,7 +181,7 @@ def stage(query, tmp_path, monkeypatch):
         return compact(*given)
 
     query.compactor.compact = faulty
-    query.new_gateway(security=ServerSecurity(tokens=("right",)))
+    query.new_gateway(security=Credentials(tokens=("right",)))
     with way_to(query.gateway.address) as way:
         yield Stage(way, query, stranger)
     stranger.close()

@@ -8,15 +8,15 @@ from compaction_ray_query import run
 from compaction_ray_toys import PATIENCE_S
 
 from forebay_compaction_ray.client.gateway import Gateway
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.messages import Submission
-from forebay_compaction_ray.options import ClientSecurity
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 
 @pytest.fixture
 def stranger(query):
     """A client of the gateway that submits whatever it likes; returns the last state of each."""
-    gateway = Gateway(query.gateway.address, ClientSecurity(), timeout_s=PATIENCE_S)
+    gateway = Gateway(query.gateway.address, Credentials, timeout_s=PATIENCE_S)
 
     def submit(job):
         gateway.submit(Submission(job=job, storage="default", client="stranger"))

@@ -57,7 +57,7 @@ VIEW = JobView(
     code="",
     message="file 'data/x' is truncated",
 )
-REFUSAL = RefusedError("queue_full", "64 jobs wait", retry_after_s=1.0)
+REFUSAL = RefusedError("queue_full", "64 jobs wait")
 MESSAGES = {
     "submission": (SUBMISSION.to_plain(), Submission.from_plain, SUBMISSION),
     "view": (VIEW.to_plain(), JobView.from_plain, VIEW),
@@ -76,7 +76,7 @@ def test_what_a_newer_release_adds_is_ignored(name):
 
 def test_refusals_travel():
     found = RefusedError.from_plain(REFUSAL.to_plain())
-    assert (found.code, found.message, found.retry_after_s) == ("queue_full", "64 jobs wait", 1.0)
+    assert (found.code, found.message) == ("queue_full", "64 jobs wait")
     with pytest.raises(MalformedMessageError):
         RefusedError.from_plain({"why": "whatever"})
 

@@ -11,9 +11,8 @@ from compaction_ray_toys import PATIENCE_S, Clock, Concatenation, dead_address
 
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_compaction_ray.client import gateway as client_side
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway import server as gateway_side
-from forebay_compaction_ray.gateway.security import ServerSecurity
-from forebay_compaction_ray.options import ClientSecurity
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.errors import CorruptStateError, StorageError
 
@@ -37,15 +36,15 @@ def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
 
 
 def wrong_token(query):
-    query.new_gateway(security=ServerSecurity(tokens=("right",)))
-    query.new_process(security=ClientSecurity(token="wrong"))
+    query.new_gateway(security=Credentials(tokens=("right",)))
+    query.new_process(security=lambda: Credentials(tokens=("wrong",)))
     yield "token is missing or wrong"
-    query.new_process(security=ClientSecurity(token="right"))
+    query.new_process(security=lambda: Credentials(tokens=("right",)))
 
 
 def limits(query):
     query.new_gateway(job_bytes=100)
-    yield "above the limits of"
+    yield "above its limits"
     query.new_gateway()
 
 
@@ -146,7 +145,7 @@ def test_a_process_without_another_thread_costs_the_jobs_of_that_moment(strategy
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(threading.Thread, "start", refused)
             for _ in range(BATCHES):
-                if query.client.counters["submitted"]:
+                if query.count("submitted"):
                     break
                 query.batch()
         assert query.count("submitted") == query.count("lost") == 1

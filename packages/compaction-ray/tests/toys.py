@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import GATEWAY
-from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_handle import WorkerLostError
@@ -224,6 +224,10 @@ class Stage:
         await settle()
         return view.job_id
 
+    def abort(self, job_id):
+        """Do with one job what an overlong drain does with all."""
+        self.core._abort(self.core._jobs[job_id], "drain")
+
     async def phase(self, job_id):
         return (await self.core.poll(job_id)).phase
 
@@ -340,7 +344,7 @@ class RunningGateway:
 
     def __init__(self, pool, *, storages, limits=None, security=None, workers=1, port=0):
         self.limits = limits or GatewayLimits(ping_every_s=0.05)
-        self.security = security or ServerSecurity()
+        self.security = security or Credentials()
         self.pool, self._storages, self._workers, self._port = pool, storages, workers, port
         self._up = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -401,6 +405,11 @@ def running(pool, **given) -> Iterator[RunningGateway]:
 def ended(client, given):
     client.submit(given)
     return client.poll(given.id, PATIENCE_S)
+
+
+def happened(client, event):
+    """Return how often an event of a client has happened, for any cause."""
+    return sum(n for name, n in client.counters.all().items() if name.partition(":")[0] == event)
 
 
 def begun(client, remote):

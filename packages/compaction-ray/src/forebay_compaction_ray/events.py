@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forebay_state_api.metrics import Kind, Level, Metric
+from forebay_state_api.metrics import Kind, Metric
 
 EVENTS: Final[Mapping[str, str]] = {
     "submitted": "Jobs sent.",
@@ -51,23 +51,7 @@ FALLBACKS: Final = _client(
     values=tuple(event.partition(":")[2] for event in EVENTS if ":" in event),
 )
 REPORTED: Final = (HAPPENED, FALLBACKS)
-"""The metrics that clients report to gateways, which serve their sums."""
-
-IN_FLIGHT: Final = _client(
-    "jobs_in_flight",
-    Kind.GAUGE,
-    "Jobs on their way to a gateway, or there.",
-    level=Level.DETAIL,
-)
-ENDPOINT_UP: Final = _client(
-    "endpoint_up",
-    Kind.GAUGE,
-    "0 while the gateway at this address is not used, because it did not respond; else 1.",
-    "endpoint",
-    level=Level.DETAIL,
-)
-CLIENT: Final = (*REPORTED, IN_FLIGHT, ENDPOINT_UP)
-"""All metrics of a client, as a process's manifests hold them."""
+"""The metrics that clients report to gateways, which serve their sums, and write to manifests."""
 
 
 def counted_by(event: str) -> tuple[Metric, str]:

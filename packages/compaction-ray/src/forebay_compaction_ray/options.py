@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
 from forebay_compaction_ray.addresses import addresses_of
+from forebay_compaction_ray.credentials import Credentials
+from forebay_compaction_ray.reread import Reread
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import (
     BYTES,
@@ -38,42 +40,17 @@ ADDRESSES: Final = SettingType("a list such as ip:port,ip:port", _addresses, ","
 """A tuple of ``host:port``."""
 
 
-@attrs.frozen(kw_only=True)
-class ClientSecurity:
-    """The client's credentials, and how it verifies the gateway."""
-
-    token: str | None = attrs.field(default=None, repr=False)
-    ca: bytes | None = attrs.field(default=None, repr=False)
-    """PEM; enables TLS."""
-    certificate: bytes | None = attrs.field(default=None, repr=False)
-    key: bytes | None = attrs.field(default=None, repr=False)
-    files: Sequence[str | None] = ()
-    """Where all of them were read, as parameters of `of`; empty if they were not."""
-
-    @classmethod
-    def of(
-        cls,
-        token_file: str | None = None,
-        ca: str | None = None,
-        certificate: str | None = None,
-        key: str | None = None,
-    ) -> ClientSecurity:
-        """Read the files; raises `ConfigurationError` for one that cannot be read."""
-        if (certificate is None) != (key is None):
-            raise ConfigurationError("a certificate needs its key, and a key its certificate")
-        if certificate is not None and ca is None:
-            raise ConfigurationError("a certificate is sent over TLS only: name the CA too")
-        return cls(
-            token=next(iter(read_tokens(token_file)), None),
-            ca=read_bytes(ca),
-            certificate=read_bytes(certificate),
-            key=read_bytes(key),
-            files=(token_file, ca, certificate, key),
-        )
-
-    def read_again(self) -> ClientSecurity:
-        """Return what the files hold now; raises `ConfigurationError`."""
-        return ClientSecurity.of(*self.files) if self.files else self
+def client_credentials(
+    token_file: str | None = None,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+) -> Reread[Credentials]:
+    """Return what the files hold at any time; raises `ConfigurationError` for unusable ones."""
+    current = Reread(partial(Credentials.of, token_file, ca, certificate, key), 0.0)
+    if certificate is not None and ca is None:
+        raise ConfigurationError("a certificate is sent over TLS only: name the CA too")
+    return current
 
 
 @attrs.frozen(kw_only=True)
@@ -115,12 +92,12 @@ class RemoteOptions:
         LOCATION, None, "PEM file: the client's certificate, for mutual TLS."
     )
     tls_key: str | None = option(LOCATION, None, "PEM file: the key of tls-cert.")
-    security: ClientSecurity = attrs.field()
-    """Content of the files; read from them unless given."""
+    security: Callable[[], Credentials] = attrs.field()
+    """Returns the credentials; by default, what the files hold at any time."""
 
     @security.default
-    def _read_files(self) -> ClientSecurity:
-        return ClientSecurity.of(self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
+    def _in_files(self) -> Callable[[], Credentials]:
+        return client_credentials(self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
 
     @property
     def fall_back(self) -> bool:
@@ -147,27 +124,3 @@ class RemoteOptions:
 
 SETTINGS: Final = settings_of(RemoteOptions)
 """Name → declaration, as `CompactionService.options` expects it."""
-
-
-def read_tokens(path: str | None) -> tuple[str, ...]:
-    """Return the tokens in a file, one per line: a gateway takes each, a client sends the first.
-
-    Without a file there are none.
-    """
-    if path is None:
-        return ()
-    lines = (read_bytes(path) or b"").decode("utf-8", "replace").splitlines()
-    tokens = tuple(token for line in lines if (token := line.strip()))
-    if not tokens or any(not "!" <= character <= "~" for character in "".join(tokens)):
-        raise ConfigurationError(f"{path} holds no token: expected one per line, printable ASCII")
-    return tokens
-
-
-def read_bytes(path: str | None) -> bytes | None:
-    """Return the content of a file that a setting names; ``None`` without a name."""
-    if path is None:
-        return None
-    try:
-        return Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error

@@ -44,24 +44,22 @@ class RefusedError(ForebayError):
     Operator action: see the message; a full queue or a drain needs none.
     """
 
-    def __init__(self, code: str, message: str, *, retry_after_s: float = 0.0) -> None:
+    def __init__(self, code: str, message: str) -> None:
         """``code`` is a word for programs, ``message`` a sentence for people."""
         super().__init__(message)
         self.code = code
         self.message = message
-        self.retry_after_s = retry_after_s
 
     def to_plain(self) -> dict[str, Any]:
         """Return the content of the trailing metadata."""
-        return {"code": self.code, "message": self.message, "retry_after_s": self.retry_after_s}
+        return {"code": self.code, "message": self.message}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the refusal that `to_plain` described."""
         try:
-            retry_after_s = float(plain.get("retry_after_s", 0.0))
-            return cls(str(plain["code"]), str(plain["message"]), retry_after_s=retry_after_s)
-        except (KeyError, TypeError, ValueError) as error:
+            return cls(str(plain["code"]), str(plain["message"]))
+        except KeyError as error:
             raise MalformedMessageError(f"a malformed refusal: {error!r}") from error
 
 

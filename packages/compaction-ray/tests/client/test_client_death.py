@@ -170,7 +170,7 @@ def test_what_nobody_comes_back_for_is_stopped_and_cleared(gateway, compactor, j
     """The query continues from before the job, which only the gateway and the janitor handle."""
     given = compactor.jobs[0]
     job.batch_id = 1
-    gateway.on_loop(lambda: gateway.core.abort(given.id))
+    gateway.on_loop(lambda: gateway.core._abort(gateway.core._jobs[given.id], "drain"))
     until_ended(gateway, "aborted")
     job.storage.put(f"{given.output_prefix}left", b"what a worker had written until then")
     for _ in range(killed_after + 8):

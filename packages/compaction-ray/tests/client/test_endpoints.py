@@ -12,7 +12,7 @@ from forebay_compaction_ray.client.endpoints import (
     REREAD_S,
     EndpointList,
     Endpoints,
-    KnownEndpoints,
+    known_endpoints,
 )
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
 
@@ -81,29 +81,24 @@ def test_between_the_two_steps_of_a_change_the_removal_counts(storage):
 
 def test_a_process_reads_again_in_time(storage):
     clock, endpoints = Clock(), Endpoints(storage)
-    known = KnownEndpoints(endpoints, [ONE], clock)
-    assert known.current() == (ONE,)
+    known = known_endpoints(storage, [ONE], clock)
+    assert known() == (ONE,)
     endpoints.add(TWO)
-    assert known.current() == (ONE,)
+    assert known() == (ONE,)
     clock.now += REREAD_S
     assert known.last_known == (ONE,)
-    assert known.current() == (ONE, TWO)
+    assert known() == (ONE, TWO)
 
 
-def test_what_cannot_be_read_changes_nothing(storage, caplog):
-    class Unreadable(Endpoints):
-        broken = False
+def test_what_cannot_be_read_changes_nothing(storage, monkeypatch, caplog):
+    def broken(*_):
+        raise StorageError("no way")
 
-        def read(self):
-            if self.broken:
-                raise StorageError("no way")
-            return super().read()
-
-    clock, endpoints = Clock(), Unreadable(storage)
-    endpoints.add(TWO)
-    known = KnownEndpoints(endpoints, [ONE], clock)
-    assert known.current() == (ONE, TWO)
-    endpoints.broken = True
+    clock = Clock()
+    Endpoints(storage).add(TWO)
+    known = known_endpoints(storage, [ONE], clock)
+    assert known() == (ONE, TWO)
+    monkeypatch.setattr(Endpoints, "read", broken)
     clock.now += REREAD_S
-    assert known.current() == (ONE, TWO)
+    assert known() == (ONE, TWO)
     assert "no way" in caplog.text

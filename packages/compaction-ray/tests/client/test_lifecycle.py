@@ -1,4 +1,4 @@
-"""Every event in every state of a job and of a gateway, and what follows from the tables."""
+"""Every event in every state of a job, and what follows from the table."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from forebay_compaction_ray.options import RemoteOptions
 from forebay_state_api.contract.compaction_service import CompactionPhase
 
 E, S = Event, State
-ENDED = {E.INTACT: S.DONE, E.HAND_BACK: S.LOST, E.UNWANTED: S.ABORTED, E.LEAVE: S.LEFT}
-FOUND = {**ENDED, E.QUEUED: S.QUEUED, E.RUNNING: S.RUNNING, E.UNREAD: S.UNREAD}
+ENDED = {E.DONE: S.DONE, E.HAND_BACK: S.LOST, E.UNWANTED: S.ABORTED, E.LEAVE: S.LEFT}
+FOUND = {**ENDED, E.QUEUED: S.QUEUED, E.RUNNING: S.RUNNING}
 OFFERED = {**FOUND, E.AGAIN: S.OFFERED, E.FALL_BACK: S.LOCAL, E.FAIL: S.FAILED}
 EXPECTED = {
     S.ASKED: {**FOUND, E.NOWHERE: S.UNKNOWN},
@@ -28,7 +28,7 @@ EXPECTED = {
     S.RUNNING: OFFERED,
     S.LOCAL: {**ENDED, E.FAIL: S.FAILED},
 }
-ENDS = [S.DONE, S.UNREAD, S.FAILED, S.LOST, S.UNKNOWN, S.ABORTED, S.LEFT]
+ENDS = [S.DONE, S.FAILED, S.LOST, S.UNKNOWN, S.ABORTED, S.LEFT]
 
 
 @pytest.mark.parametrize("state", State)
@@ -73,10 +73,10 @@ def test_only_a_decision_or_the_local_compaction_fails_a_job():
 
 FALLBACK = RemoteOptions.of({"address": "a:1"})
 FAIL = attrs.evolve(FALLBACK, failure_strategy="fail")
-PATIENCE = Patience(options=FALLBACK, tries=0, waited_s=0.0, idle_s=0.0)
+PATIENCE = Patience(options=FALLBACK, clock=lambda: 0.0)
 FRESH, BEGUN_OFTEN = {"tries": 1}, {"tries": 3}
-WAITED = {"waited_s": 30.0, "idle_s": 30.0}
-OVERDUE = {"waited_s": 300.0}
+WAITED = {"submitted_s": -30.0, "idle_since_s": -30.0}
+OVERDUE = {"submitted_s": -300.0}
 
 
 @pytest.mark.parametrize(
@@ -104,5 +104,5 @@ def test_what_becomes_of_a_job_that_nobody_has(kind, spent, fallback, fail):
 
 def test_of_several_troubles_the_one_that_may_pass_counts():
     one = Trouble(Kind.NEVER, "too large", "limits", ("a",))
-    two = Trouble(Kind.BUSY, "full", "refused", ("b",), 2.0)
-    assert combined([one, two]) == Trouble(Kind.BUSY, "too large; full", "refused", ("a", "b"), 2.0)
+    two = Trouble(Kind.BUSY, "full", "refused", ("b",))
+    assert combined([one, two]) == Trouble(Kind.BUSY, "too large; full", "refused", ("a", "b"))

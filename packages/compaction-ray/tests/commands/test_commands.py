@@ -19,8 +19,8 @@ from rich.console import Console
 from forebay_compaction_ray.client.gateway import UnreachableError
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.commands import inspection, start
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 from forebay_state_api.commands.main import main
@@ -38,7 +38,7 @@ def gateway(state_dir):
         ThreadPool({"default": state_dir}, compactors),
         storages=["default"],
         limits=GatewayLimits(ping_every_s=0.05),
-        security=ServerSecurity(tokens=("secret",)),
+        security=Credentials(tokens=("secret",)),
     ) as started:
         yield started
 

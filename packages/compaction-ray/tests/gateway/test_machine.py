@@ -333,7 +333,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
         pending = self.owners[number].pending
         if pending is not None:
             self.stopped.add(pending.id)
-            self.do(self.core.abort, pending.id)
+            self._abort(pending.id)
 
     @rule(number=NUMBERS)
     def leave_the_queue(self, number):
@@ -345,9 +345,16 @@ class GatewayAndOwners(RuleBasedStateMachine):
             self._compact_here(pending)
             return
         self.stopped.add(pending.id)
-        view = self.do(self.core.abort, pending.id)
-        if view.phase is CompactionPhase.ABORTED and not view.worker:
+        view = self._abort(pending.id)
+        if view is not None and view.phase is CompactionPhase.ABORTED and not view.worker:
             self._compact_here(pending)
+
+    def _abort(self, job_id):
+        """Do with one job what an overlong drain does with all; return the view of it."""
+        if (entry := self.core._jobs.get(job_id)) is None:
+            return None
+        self.do(self.core._abort, entry, "drain")
+        return entry.view
 
     # -- workers ------------------------------------------------------------------------------
 

@@ -14,18 +14,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway import server
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
-from forebay_compaction_ray.gateway.security import (
-    REREAD_S,
-    CurrentSecurity,
-    SecurityFiles,
-    ServerSecurity,
-)
+from forebay_compaction_ray.gateway.security import REREAD_S, SecurityFiles, check_exposure
 from forebay_compaction_ray.gateway.server import reachable
-from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.options import client_credentials
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, SERVICE, RefusedError, pack
+from forebay_compaction_ray.reread import Reread
 from forebay_state_api.errors import ConfigurationError
 
 LIMITS = GatewayLimits(ping_every_s=0.05)
@@ -36,15 +33,13 @@ def serve(state_dir):
     pool = ThreadPool({"default": state_dir}, {"toy": Concatenation()})
 
     def start(**security):
-        return running(
-            pool, storages=["default"], limits=LIMITS, security=ServerSecurity(**security)
-        )
+        return running(pool, storages=["default"], limits=LIMITS, security=Credentials(**security))
 
     return start
 
 
 def asking(address, **security):
-    return Gateway(address, ClientSecurity(**security), timeout_s=100.0)
+    return Gateway(address, lambda: Credentials(**security), timeout_s=100.0)
 
 
 def raw(address, method, data, timeout=100):
@@ -54,17 +49,17 @@ def raw(address, method, data, timeout=100):
 
 def test_a_token(serve):
     with serve(tokens=("right",)) as gateway:
-        for wrong in (None, "wrong", "right "):
+        for wrong in ((), ("wrong",), ("right ",)):
             with pytest.raises(RefusedError, match="token"):
-                asking(gateway.address, token=wrong).hello()
-        assert asking(gateway.address, token="right").hello().state == "serving"
+                asking(gateway.address, tokens=wrong).hello()
+        assert asking(gateway.address, tokens=("right",)).hello().state == "serving"
 
 
 def test_the_way_from_one_token_to_the_next(serve, tmp_path):
     file, now = tmp_path / "tokens", [0.0]
     file.write_text("old\n")
     files = SecurityFiles(token_file=str(file))
-    current = CurrentSecurity(files.read, lambda: now[0])
+    current = Reread(files.read, REREAD_S, clock=lambda: now[0])
 
     def admits(gateway, content=None):
         if content is not None:
@@ -73,7 +68,7 @@ def test_the_way_from_one_token_to_the_next(serve, tmp_path):
         found = []
         for token in ("old", "new"):
             try:
-                found.append(bool(asking(gateway.address, token=token).hello()))
+                found.append(bool(asking(gateway.address, tokens=(token,)).hello()))
             except RefusedError:
                 found.append(False)
         return found
@@ -95,7 +90,7 @@ def test_files_without_tokens(tmp_path, content):
 
 def test_clients_send_the_first_token_of_their_file(tmp_path):
     (tmp_path / "tokens").write_text("new\nold\n")
-    assert ClientSecurity.of(token_file=str(tmp_path / "tokens")).token == "new"
+    assert client_credentials(token_file=str(tmp_path / "tokens"))().tokens[0] == "new"
 
 
 def test_orders_of_operators_are_recorded_before_they_are_carried_out(serve):
@@ -146,7 +141,7 @@ def test_the_address_of_one_interface_stays(host):
 
 def test_the_administrators_token(serve):
     with serve(tokens=("user",), admin_tokens=("admin",)) as gateway:
-        user, admin = (asking(gateway.address, token=t) for t in ("user", "admin"))
+        user, admin = (asking(gateway.address, tokens=(t,)) for t in ("user", "admin"))
         assert user.hello().workers == 1
         for method in ("Scale", "Drain", "Stop"):
             with pytest.raises(RefusedError, match="token"):
@@ -161,22 +156,27 @@ def test_the_administrators_token(serve):
     ("security", "host"),
     [
         ({}, "0.0.0.0"),
-        ({"certificate": b"x"}, "127.0.0.1"),
-        ({"client_ca": b"x"}, "127.0.0.1"),
+        ({"ca": b"x"}, "127.0.0.1"),
     ],
 )
 def test_what_would_be_open_to_a_network_is_refused(security, host):
     with pytest.raises(ConfigurationError):
-        ServerSecurity(**security).check(host)
+        check_exposure(Credentials(**security), host)
+
+
+@pytest.mark.parametrize("one", ["tls_cert", "tls_key"])
+def test_a_certificate_and_its_key_belong_together(one):
+    with pytest.raises(ConfigurationError, match="needs its key"):
+        SecurityFiles(**{one: "/x"}).read()
 
 
 def test_another_interface_is_fine_with_a_token():
-    ServerSecurity(tokens=("t",)).check("0.0.0.0")
+    check_exposure(Credentials(tokens=("t",)), "0.0.0.0")
 
 
 def test_secrets_are_in_no_repr():
-    assert "hush" not in repr(ServerSecurity(tokens=("hush",), admin_tokens=("hush",)))
-    assert "hush" not in repr(ClientSecurity(token="hush"))
+    assert "hush" not in repr(Credentials(tokens=("hush",), admin_tokens=("hush",)))
+    assert "hush" not in repr(Credentials(tokens=("hush",)))
 
 
 def test_messages_that_are_none(serve):
@@ -270,7 +270,7 @@ def test_a_port_is_listened_on_once(serve, state_dir):
             from forebay_compaction_ray.gateway.server import GatewayServer
 
             core = GatewayCore(ThreadPool({}, {}).start, LIMITS, storages=ScriptedStorages())
-            server = GatewayServer(core, ServerSecurity)
+            server = GatewayServer(core, Credentials)
             with pytest.raises(ConfigurationError, match="listen"):
                 await server.start("127.0.0.1", port)
 
@@ -323,11 +323,11 @@ def pems(pem_files):
 
 def test_tls(serve, pems):
     with serve(certificate=pems["one.pem"], key=pems["one.key"], tokens=("t",)) as gateway:
-        assert asking(gateway.address, ca=pems["ca.pem"], token="t").hello()
+        assert asking(gateway.address, ca=pems["ca.pem"], tokens=("t",)).hello()
         with pytest.raises(RefusedError, match="token"):
             asking(gateway.address, ca=pems["ca.pem"]).hello()
         with pytest.raises(UnreachableError):
-            asking(gateway.address, token="t").hello()
+            asking(gateway.address, tokens=("t",)).hello()
 
 
 def test_a_certificate_is_replaced_while_the_gateway_serves(serve, pems):
@@ -335,7 +335,7 @@ def test_a_certificate_is_replaced_while_the_gateway_serves(serve, pems):
     own = other.issue_cert("127.0.0.1")
     with serve(certificate=pems["one.pem"], key=pems["one.key"]) as gateway:
         assert asking(gateway.address, ca=pems["ca.pem"]).hello()
-        gateway.security = ServerSecurity(
+        gateway.security = Credentials(
             certificate=own.cert_chain_pems[0].bytes(), key=own.private_key_pem.bytes()
         )
         assert asking(gateway.address, ca=other.cert_pem.bytes()).hello()
@@ -345,7 +345,7 @@ def test_a_certificate_is_replaced_while_the_gateway_serves(serve, pems):
 
 def test_mutual_tls(serve, pems):
     own = {"certificate": pems["one.pem"], "key": pems["one.key"]}
-    with serve(**own, client_ca=pems["ca.pem"]) as gateway:
+    with serve(**own, ca=pems["ca.pem"]) as gateway:
         assert asking(gateway.address, ca=pems["ca.pem"], **own).hello()
         with pytest.raises(UnreachableError):
             asking(gateway.address, ca=pems["ca.pem"]).hello()

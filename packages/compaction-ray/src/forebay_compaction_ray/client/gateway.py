@@ -9,9 +9,8 @@ from typing import Any, Final, TypeVar, cast
 
 import grpc
 
-from forebay_compaction_ray.client.lifecycle import Reach
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.messages import Greeting, Hello, JobView, Submission
-from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import (
     REFUSAL_KEY,
     SERVICE,
@@ -21,7 +20,7 @@ from forebay_compaction_ray.protocol import (
     pack,
     unpack,
 )
-from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.errors import StorageError
 
 T = TypeVar("T")
 
@@ -54,29 +53,28 @@ class Gateway:
     def __init__(
         self,
         address: str,
-        security: ClientSecurity,
+        security: Callable[[], Credentials],
         *,
         timeout_s: float = ANSWER_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``timeout_s`` is the longest wait for an answer, in addition to the wait of a poll."""
+        """``security`` returns the credentials of the moment, and is asked before each call.
+
+        ``timeout_s`` is the longest wait for an answer, in addition to the wait of a poll.
+        """
         self.address: Final = address
-        self._security = security
+        self._security: Final = security
+        self._credentials = security()
         self._timeout_s: Final = timeout_s
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._reach = Reach.UP
+        self._complaint = ""
+        """How the last call ended if it had no answer."""
         self._rest_s = _FIRST_REST_S
         self._rested_s = 0.0
+        """When a gateway that did not answer may be called again."""
         self._channel: grpc.Channel | None = None
         self._closed = False
-        self._complaint = ""
-        """How the last call without an answer ended."""
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the last call was answered, if there was one."""
-        return self._reach is Reach.UP
 
     def hello(self, events: Mapping[str, int] | None = None) -> Greeting:
         """Return the gateway's description; it counts ``events``."""
@@ -91,12 +89,8 @@ class Gateway:
         asked = {"job_id": job_id, "wait_s": wait_s}
         return self._ask(JobView.from_plain, "Poll", asked, wait_s)
 
-    def abort(self, job_id: str) -> JobView:
-        """Ask a job to stop."""
-        return self._ask(JobView.from_plain, "Abort", {"job_id": job_id})
-
     def release(self, job_id: str) -> None:
-        """Let the gateway forget a job."""
+        """Let the gateway end and forget a job."""
         self.call("Release", {"job_id": job_id})
 
     def call(self, method: str, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +101,7 @@ class Gateway:
         """Close the channel; all calls, including those in progress, fail as unreachable."""
         with self._lock:
             self._closed = True
-        self._drop_channel()
+            self._drop_channel()
 
     def _ask(
         self,
@@ -117,7 +111,6 @@ class Gateway:
         wait_s: float = 0.0,
     ) -> T:
         """Call a method, with the credentials that their files hold now."""
-        self._renew()
         channel = self._connected()
         try:
             answer = self._exchange(channel, method, pack(message), self._timeout_s + wait_s)
@@ -125,17 +118,17 @@ class Gateway:
         except MalformedMessageError as error:
             raise self._silent(channel, f"gave no answer: {error}") from error
         except RefusedError:
-            self._note(Reach.UP)
+            self._answered()
             raise
-        self._note(Reach.UP)
+        self._answered()
         return found
 
     def _exchange(
         self, channel: grpc.Channel, method: str, message: bytes, timeout_s: float
     ) -> bytes:
         """Send a message and return the answer; raises also `MalformedMessageError`."""
-        token = self._security.token
-        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        tokens = self._credentials.tokens
+        metadata = (("authorization", f"Bearer {tokens[0]}"),) if tokens else ()
         try:
             call = channel.unary_unary(f"/{SERVICE}/{method}")
             return cast("bytes", call(message, timeout=timeout_s, metadata=metadata))
@@ -147,58 +140,48 @@ class Gateway:
         except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
             raise UnreachableError(f"the connection to {self.address} was closed") from error
 
-    def _note(self, reach: Reach) -> None:
+    def _answered(self) -> None:
         with self._lock:
-            was, self._reach = self._reach, reach
-            if reach is Reach.UP:
-                self._rest_s = _FIRST_REST_S
-            elif was is not Reach.DOWN:
-                self._rested_s = self._clock() + self._rest_s
-                self._rest_s = min(_LONGEST_REST_S, 2 * self._rest_s)
-
-    def _renew(self) -> None:
-        """Take the credentials from their files, unless these are just being replaced."""
-        try:
-            new = self._security.read_again()
-        except ConfigurationError:
-            return
-        with self._lock:
-            if new == self._security:
-                return
-            self._security, self._reach = new, Reach.UP
-        self._drop_channel()
+            self._complaint, self._rest_s = "", _FIRST_REST_S
 
     def _silent(self, channel: grpc.Channel, what: str) -> UnreachableError:
         """Return the error of a call that no gateway answered, and give up its connection.
 
         The fault of a connection that was given up before says nothing about the present one.
         """
-        if channel is self._channel:
-            self._note(Reach.DOWN)
-            self._drop_channel()
-        self._complaint = f"the gateway {self.address} {what}"
-        return UnreachableError(self._complaint, transient=True)
-
-    def _drop_channel(self) -> None:
+        complaint = f"the gateway {self.address} {what}"
         with self._lock:
-            channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
+            if channel is self._channel:
+                self._drop_channel()
+                self._complaint = complaint
+                self._rested_s = self._clock() + self._rest_s
+                self._rest_s = min(_LONGEST_REST_S, 2 * self._rest_s)
+        return UnreachableError(complaint, transient=True)
 
     def _connected(self) -> grpc.Channel:
+        """Return a channel with the credentials of the moment; raises while the gateway rests."""
         with self._lock:
             if self._closed:
                 raise UnreachableError(f"the connection to the gateway {self.address} was closed")
-            if self._reach is not Reach.UP:
+            former, self._credentials = self._credentials, self._security()
+            if self._credentials != former:
+                self._drop_channel()
+                self._complaint = ""
+            if self._complaint:
                 if (now := self._clock()) < self._rested_s:
                     raise UnreachableError(self._complaint, transient=True)
-                self._reach, self._rested_s = Reach.PROBED, now + self._rest_s
+                self._rested_s = now + self._rest_s  # meanwhile no other caller tries it
             if self._channel is None:
                 self._channel = self._open()
             return self._channel
 
+    def _drop_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
     def _open(self) -> grpc.Channel:
-        security, attempt_ms = self._security, int(1000 * self._timeout_s)
+        mine, attempt_ms = self._credentials, int(1000 * self._timeout_s)
         options = [
             ("grpc.enable_http_proxy", 0),  # an address is ip:port, with nothing to resolve
             ("grpc.use_local_subchannel_pool", 1),  # else a new channel gets the old connection
@@ -206,12 +189,12 @@ class Gateway:
             ("grpc.min_reconnect_backoff_ms", attempt_ms),  # limits an attempt to connect, too
             ("grpc.max_reconnect_backoff_ms", attempt_ms),
         ]
-        if security.ca is None:
+        if mine.ca is None:
             return grpc.insecure_channel(self.address, options=options)
         credentials = grpc.ssl_channel_credentials(
-            root_certificates=security.ca,
-            private_key=security.key,
-            certificate_chain=security.certificate,
+            root_certificates=mine.ca,
+            private_key=mine.key,
+            certificate_chain=mine.certificate,
         )
         return grpc.secure_channel(self.address, credentials, options=options)
 

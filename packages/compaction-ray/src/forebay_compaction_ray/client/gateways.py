@@ -2,152 +2,132 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
+from cachetools import TTLCache
+
 from forebay_compaction_ray import storage_mark
-from forebay_compaction_ray.client.counts import Counts
-from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
+from forebay_compaction_ray.client.endpoints import known_endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.lifecycle import Kind, Trouble
+from forebay_compaction_ray.client.surroundings import Surroundings
 from forebay_compaction_ray.messages import Greeting, Submission
-from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError
-from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
 
 _log = logging.getLogger(__name__)
 
 _QUIET_S: Final = 60.0
 """Seconds between two lines of the log about one gateway."""
-_HOPELESS: Final = {"too_large": "limits", "unknown_storage": "storage"}
-"""Refusals that last as long as the gateway → the cause of a fallback."""
+_MOST_QUIET: Final = 1024
+_MEANINGS: Final = {
+    "queue_full": (Kind.BUSY, "refused"),
+    "client_full": (Kind.BUSY, "refused"),
+    "too_large": (Kind.NEVER, "limits"),
+    "unknown_storage": (Kind.NEVER, "storage"),
+    "another_directory": (Kind.NEVER, "storage"),
+    "mark_unread": (Kind.AWAY, "storage"),
+}
+"""Code of a refusal → the trouble that it is, and the cause of a fallback; others may pass."""
 
 
 class Gateways:
     """Opens connections to the effective gateways, and asks them in turn. Thread-safe."""
 
-    def __init__(
-        self,
-        storage: ObjectStorage,
-        options: RemoteOptions,
-        counts: Counts,
-        *,
-        clock: Callable[[], float],
-        answer_s: float,
-    ) -> None:
+    def __init__(self, here: Surroundings, answer_s: float) -> None:
         """``answer_s`` is the longest wait for a connection and an answer."""
-        self.endpoints: Final = KnownEndpoints(Endpoints(storage), options.addresses, clock)
-        self._storage: Final = storage
-        self._options: Final = options
-        self._counts: Final = counts
-        self._clock: Final = clock
+        self.endpoints: Final = known_endpoints(here.storage, here.options.addresses, here.clock)
+        """Returns the addresses of the effective gateways."""
+        self._here: Final = here
         self._answer_s: Final = answer_s
         self._lock: Final = threading.Lock()
         self._open: dict[str, Gateway] = {}
-        self._turn = 0
-        self._same: dict[str, str] = {}
-        """Gateway → the incarnation of it that has this state directory."""
-        self._warned_s: dict[str, float] = {}
+        self._turns: Final = itertools.count(1)
+        self._mark: str | None = None
+        """The mark of the state directory, as last read."""
+        self._warned: Final[TTLCache[str, None]] = TTLCache(_MOST_QUIET, _QUIET_S, here.clock)
 
     def in_turn(self) -> Sequence[Gateway]:
         """Return the effective gateways, beginning with another one each time."""
-        addresses = self.endpoints.current()
-        with self._lock:
-            self._turn += 1
-            first = self._turn % max(1, len(addresses))
+        addresses = self.endpoints()
+        first = next(self._turns) % max(1, len(addresses))
         return [self.at(address) for address in (*addresses[first:], *addresses[:first])]
 
     def at(self, address: str) -> Gateway:
         """Return the gateway at an address."""
+        here = self._here
         with self._lock:
             if address not in self._open:
-                security = self._options.security
                 self._open[address] = Gateway(
-                    address, security, timeout_s=self._answer_s, clock=self._clock
+                    address, here.options.security, timeout_s=self._answer_s, clock=here.clock
                 )
             return self._open[address]
-
-    def up(self) -> dict[str, bool]:
-        """Return, for each effective gateway, whether it answers, as far as this process knows."""
-        with self._lock:
-            known = dict(self._open)
-        return {a: a not in known or known[a].is_up for a in self.endpoints.last_known}
 
     def greet(self, gateway: Gateway, submission: Submission) -> Greeting | Trouble:
         """Ask a gateway about itself, and make sure that the job may go there.
 
         Reports the events that no gateway has received yet.
         """
-        where = (gateway.address,)
-        unsent = self._counts.take()
         try:
-            greeting = gateway.hello(unsent)
+            with self._here.counts.reporting() as events:
+                greeting = gateway.hello(events)
+            self._check(greeting, submission)
         except (UnreachableError, RefusedError) as error:
-            self._counts.give_back(unsent)
-            self._counts.add("refused" if isinstance(error, RefusedError) else "unreachable")
-            return trouble_of(gateway, error)
-        if greeting.state != "serving":
-            why = f"{gateway.address} takes no more jobs: it is {greeting.state!r}"
-            return Trouble(Kind.AWAY, why, "refused", where)
-        if above := submission.excess({"message_bytes": MESSAGE_BYTES, **greeting.limits}):
-            why = f"above the limits of {gateway.address}: {above}"
-            return Trouble(Kind.NEVER, why, "limits", where)
-        return self._of_another_directory(gateway, greeting) or greeting
+            return self.trouble_of(gateway, error)
+        return greeting
 
-    def tell(self, address: str, what: Callable[[Gateway], object]) -> None:
-        """Call the gateway that has a job, or all gateways if that is unknown."""
+    def trouble_of(self, gateway: Gateway, error: UnreachableError | RefusedError) -> Trouble:
+        """Count a failed call, and return what it means for the job that was to go there."""
+        where = (gateway.address,)
+        if isinstance(error, UnreachableError):
+            self._here.counts.add("unreachable")
+            return Trouble(Kind.AWAY, str(error), "unreachable", where)
+        self._here.counts.add("refused")
+        kind, cause = _MEANINGS.get(error.code, (Kind.AWAY, "refused"))
+        return Trouble(kind, f"the gateway {gateway.address} refuses it: {error}", cause, where)
+
+    def release(self, job_id: str, address: str = "") -> None:
+        """End a job at the gateway that has it, or at all gateways if that is unknown."""
         for gateway in [self.at(address)] if address else self.in_turn():
-            try:
-                what(gateway)
-            except (UnreachableError, RefusedError) as error:
-                _log.info("%s", error)
+            with suppress(UnreachableError, RefusedError):
+                gateway.release(job_id)
 
-    def warn(self, trouble: Trouble) -> None:
-        """Log a trouble, unless each of its gateways had a warning within the last minute."""
-        now, keys = self._clock(), trouble.where or (trouble.cause,)
-        with self._lock:
-            due = [k for k in keys if now - self._warned_s.get(k, -_QUIET_S) >= _QUIET_S]
-            self._warned_s.update(dict.fromkeys(due, now))
-        if due:
-            _log.warning("%s", trouble.why)
+    def warn(self, *troubles: Trouble) -> None:
+        """Log troubles, unless each of their gateways had a warning within the last minute."""
+        for trouble in troubles:
+            with self._lock:
+                due = set(trouble.where or (trouble.cause,)) - set(self._warned)
+                self._warned.update(dict.fromkeys(due))
+            if due:
+                _log.warning("%s", trouble.why)
 
     def close(self) -> None:
         """Close all connections; calls in progress fail."""
-        with self._lock:
-            gateways = list(self._open.values())
-        for gateway in gateways:
+        for gateway in list(self._open.values()):
             gateway.close()
 
-    def _of_another_directory(self, gateway: Gateway, greeting: Greeting) -> Trouble | None:
-        """Return the trouble if the gateway's directory is another; ask once per incarnation."""
-        theirs = greeting.storages.get(self._options.storage, {})
-        if not theirs.get("mark") or self._same.get(gateway.address) == greeting.boot:
-            return None
+    def _check(self, greeting: Greeting, submission: Submission) -> None:
+        """Refuse on behalf of a gateway what it would refuse, or what it cannot see."""
+        if greeting.state != "serving":
+            raise RefusedError("draining", f"it takes no more jobs: it is {greeting.state!r}")
+        if above := submission.excess({"message_bytes": MESSAGE_BYTES, **greeting.limits}):
+            raise RefusedError("too_large", f"above its limits: {above}")
+        here, theirs = self._here, greeting.storages.get(submission.storage, {})
+        if theirs.get("mark", "") in ("", self._mark):
+            return
         try:
-            ours = storage_mark.read(self._storage)
+            self._mark = storage_mark.read(here.storage)
         except (StorageError, CorruptStateError) as error:
-            return Trouble(Kind.AWAY, f"the mark of the state directory: {error}", "storage")
-        if ours == theirs["mark"]:
-            self._same[gateway.address] = greeting.boot
-            return None
-        why = (
-            f"the gateway {gateway.address} has another directory than this query: its storage "
-            f"{self._options.storage!r} is {theirs['root']}, and the state is in "
-            f"{self._storage.url}; mount the same directory there, or start it with the right one"
-        )
-        return Trouble(Kind.NEVER, why, "storage", (gateway.address,))
-
-
-def trouble_of(gateway: Gateway, error: UnreachableError | RefusedError) -> Trouble:
-    """Return the trouble that a failed call means for a job that was to go there."""
-    where = (gateway.address,)
-    if isinstance(error, UnreachableError):
-        return Trouble(Kind.AWAY, str(error), "unreachable", where)
-    why = f"{gateway.address}: {error}"
-    if error.code in _HOPELESS:
-        return Trouble(Kind.NEVER, why, _HOPELESS[error.code], where)
-    kind = Kind.BUSY if error.retry_after_s > 0 else Kind.AWAY
-    return Trouble(kind, why, "refused", where, error.retry_after_s, error.code)
+            what = f"the mark of the state directory cannot be read: {error}"
+            raise RefusedError("mark_unread", what) from error
+        if self._mark != theirs["mark"]:
+            raise RefusedError(
+                "another_directory",
+                f"its storage {submission.storage!r} is {theirs['root']}, and the state is in "
+                f"{here.storage.url}; mount the same directory there, or start it with that one",
+            )

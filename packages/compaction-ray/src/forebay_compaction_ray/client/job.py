@@ -7,17 +7,18 @@ one.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import attrs
 
-from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.client.gateways import Gateways, trouble_of
+from forebay_compaction_ray.client.gateways import Gateways
 from forebay_compaction_ray.client.lifecycle import (
     Event,
     Kind,
@@ -27,8 +28,8 @@ from forebay_compaction_ray.client.lifecycle import (
     combined,
     next_state,
 )
+from forebay_compaction_ray.client.surroundings import Surroundings
 from forebay_compaction_ray.messages import Greeting, JobView, Submission
-from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.compaction.local_service import run_here
 from forebay_state_api.contract.compaction_job import CompactionJob
@@ -37,9 +38,7 @@ from forebay_state_api.contract.compaction_service import (
     CompactionPhase,
     CompactionStatus,
 )
-from forebay_state_api.contract.compactor import Compactor, VerifyingCompactor
-from forebay_state_api.contract.files import StateFile
-from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError, StorageError
 
 _log = logging.getLogger(__name__)
@@ -50,16 +49,14 @@ _POLL_S: Final = 10.0
 """Duration of a long poll."""
 _QUEUED_POLL_S: Final = 2.0
 """Duration of a poll in a queue: another gateway might take the job meanwhile."""
-_SILENCE_S: Final = 10.0
-"""A gateway that has the job and does not answer for this long is given up."""
+_SILENCE_S: Final = 20.0
+"""A gateway whose last answer about a job is older is given up: a poll, and as long again."""
 _VERDICTS: Final = (CompactionFault.PERMANENT, CompactionFault.CORRUPTION)
 _ENDED_HERE: Final = {
-    CompactionPhase.DONE: Event.INTACT,
+    CompactionPhase.DONE: Event.DONE,
     CompactionPhase.FAILED: Event.FAIL,
     CompactionPhase.ABORTED: Event.LEAVE,
 }
-_WITHDRAWN: Final = frozenset({"asked", "released"})
-"""Codes of a job that its owner withdrew, in another process."""
 
 
 @attrs.frozen
@@ -71,35 +68,12 @@ class Step:
     message: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class Surroundings:
-    """Everything that the walks of all jobs of a process share."""
-
-    storage: ObjectStorage
-    options: RemoteOptions
-    gateways: Gateways
-    find_compactor: Callable[[str], Compactor]
-    counts: Counts
-    client: str
-    clock: Callable[[], float]
-    damaged_s: dict[str, float] = attrs.field(factory=dict)
-    """Work, as in `Submission.work` → when its first job with a damaged result was submitted."""
-    one_at_a_time: threading.Lock = attrs.field(factory=threading.Lock)
-    """Held by the job that this process compacts."""
-
-    def read(self, job: CompactionJob, files: Iterable[StateFile]) -> None:
-        """Raise `CorruptStateError` for a file that is damaged, if its format allows a check."""
-        compactor = self.find_compactor(job.format)
-        if isinstance(compactor, VerifyingCompactor):
-            here = self.storage.child(job.operator)
-            for file in files:
-                compactor.verify(file, here)
-
-
 class TrackedJob:
     """A job and its walk. `run` moves it on, on one thread; any thread may read it or end it."""
 
-    def __init__(self, job_id: str, job: CompactionJob | None, here: Surroundings) -> None:
+    def __init__(
+        self, job_id: str, job: CompactionJob | None, here: Surroundings, gateways: Gateways
+    ) -> None:
         """``job`` is ``None`` if another process submitted it."""
         self.id: Final = job_id
         self.job: Final = job
@@ -109,15 +83,12 @@ class TrackedJob:
         self.status = CompactionStatus(job_id, self.state.phase)
         """The status that its owner sees."""
         self._here: Final = here
-        self._options: Final = here.options
+        self._gateways: Final = gateways
         self._changed: Final = threading.Condition()
-        self._submitted_s: Final = here.clock()
-        self._idle_since_s = self._submitted_s
-        """When it was submitted, or a worker last had it."""
-        self._silent_since_s: float | None = None
-        """Since when the gateway that has it has not answered."""
-        self._tries = 0 if job is None else job.attempt - 1
-        """How often it was begun and not done, in whatever process."""
+        tries = 0 if job is None else job.attempt - 1
+        self._patience: Final = Patience(options=here.options, clock=here.clock, tries=tries)
+        self._answered_s = self._patience.submitted_s
+        """When a gateway last reported its state."""
         self._judges: dict[str, CompactionFault | None] = {}
         """Workers that have not done it, with the fault that each reported."""
         self._so_far = Trouble(Kind.NEVER, "it waited for a thread", "queue")
@@ -140,17 +111,15 @@ class TrackedJob:
                 found = self._failed(f"the client failed: {error!r}")
             step = self._decide(found) if isinstance(found, Trouble) else found
             self.advance(step.event, step.fault, step.message)
-        if self.state is State.ABORTED:  # its owner may not have known where it is
-            self._leave()
+        if self.state is State.ABORTED and self.address:  # its owner may not have known it
+            self._gateways.release(self.id, self.address)
 
-    def advance(
-        self, event: Event, fault: CompactionFault | None = None, message: str = ""
-    ) -> None:
+    def advance(self, event: Event, fault: CompactionFault | None = None, why: str = "") -> None:
         """Move on to the next state; the first end is the last state."""
         with self._changed:
             if not self.state.ended:
                 self.state = next_state(self.state, event)
-                self.status = CompactionStatus(self.id, self.state.phase, fault, message)
+                self.status = CompactionStatus(self.id, self.state.phase, fault, why)
             self._changed.notify_all()
 
     def wait(self, until: Callable[[State], bool], timeout_s: float) -> State:
@@ -163,209 +132,175 @@ class TrackedJob:
 
     def _ask(self) -> Step | Trouble:
         """Ask all gateways for a job that another process submitted; start nothing."""
-        for gateway in self._here.gateways.in_turn():
-            try:
+        for gateway in self._gateways.in_turn():
+            with suppress(UnreachableError, RefusedError):
                 view = gateway.poll(self.id)
-            except (UnreachableError, RefusedError) as error:
-                _log.info("%s", error)
-                continue
-            if view.phase is not CompactionPhase.UNKNOWN:
-                return self._seen(gateway, view)
+                if view.phase is not CompactionPhase.UNKNOWN:
+                    return self._seen(gateway, view)
         return Step(Event.NOWHERE)
 
     def _offer(self) -> Step | Trouble:
-        """Offer the job to one gateway after the other."""
-        here, patience = self._here, self._patience()
+        """Offer the job to one gateway after the other, last to those without a worker."""
+        here, patience = self._here, self._patience
         if patience.left_s(queued=True) <= 0:
             return self._so_far
-        if self._options.fall_back and patience.tries > self._options.request_retries:
+        if here.options.fall_back and patience.tries > here.options.request_retries:
             return Trouble(Kind.FAILED, f"{patience.tries} attempts have failed", "attempts")
-        if not (turn := here.gateways.in_turn()):  # they were removed on purpose
+        if not (gateways := self._gateways.in_turn()):  # they were removed on purpose
             here.counts.add("no_endpoint")
             return Step(Event.FALL_BACK)
-        troubles: list[Trouble] = []
-        for found in self._answers(turn):
-            if isinstance(found, Step):
-                for trouble in troubles:
-                    if trouble.kind is not Kind.BUSY:
-                        here.gateways.warn(trouble)
+        gateways = sorted(gateways, key=lambda one: one.address == self.address)
+        without_workers, troubles = list[Gateway](), list[Trouble]()
+        for gateway in itertools.chain(gateways, without_workers):
+            found = self._offer_to(gateway, wait=gateway in without_workers)
+            if found is None:
+                without_workers.append(gateway)
+            elif isinstance(found, Trouble):
+                troubles.append(found)
+            else:
+                self._gateways.warn(*(t for t in troubles if t.kind is not Kind.BUSY))
                 return found
-            troubles.append(found)
         return combined(troubles)
 
-    def _answers(self, turn: Iterable[Gateway]) -> Iterator[Step | Trouble]:
-        """Yield the answer of each gateway, first of those with workers that have not failed at it.
-
-        A gateway without such a worker is asked last, for any worker.
-        """
+    def _offer_to(self, gateway: Gateway, *, wait: bool) -> Step | Trouble | None:
+        """Offer the job to a gateway; return ``None`` if it would have to ``wait`` for a worker."""
         submission = self._submission
-        second_choice = []
-        for gateway in turn:
-            found: Greeting | Step | Trouble = self._here.gateways.greet(gateway, submission)
-            if isinstance(found, Greeting) and found.workers:
-                found = self._submit(gateway, submission)
-            if isinstance(found, Greeting) or getattr(found, "code", "") == "no_other_worker":
-                second_choice.append(gateway)
-            else:
-                yield found
-        for gateway in second_choice:
-            yield self._submit(gateway, attrs.evolve(submission, avoid=()))
-
-    def _submit(self, gateway: Gateway, submission: Submission) -> Step | Trouble:
+        found = self._gateways.greet(gateway, submission)
+        if isinstance(found, Trouble):
+            return found
+        if not (found.workers or wait):
+            return None
         try:
-            view = gateway.submit(submission)
+            return self._seen(gateway, gateway.submit(submission))
         except (RefusedError, UnreachableError) as error:  # it may have arrived: see lifecycle
-            return trouble_of(gateway, error)
-        return self._seen(gateway, view)
+            return self._gateways.trouble_of(gateway, error)
 
     # -- at a gateway -------------------------------------------------------------------------
 
     def _follow(self) -> Step | Trouble:
         """Ask the gateway that has the job once more."""
-        gateway = self._here.gateways.at(self.address)
-        queued = self.state is State.QUEUED
-        if trouble := self._late(gateway, queued=queued) or (queued and self._stuck(gateway)):
-            self._leave()
-            return trouble
+        gateway, queued = self._gateways.at(self.address), self.state is State.QUEUED
+        patience = self._patience
+        if (left_s := patience.left_s(queued=queued)) <= 0:
+            where = f"{'in the queue of' if queued else 'at'} {self.address}"
+            why = f"it was not done after {patience.waited_s:.0f} s, and is {where}"
+            self._gateways.release(self.id, self.address)
+            return Trouble(Kind.NEVER, why, "queue")
+        if queued and self.job is not None and (moved := self._moved(gateway)):
+            return moved
         try:
-            view = gateway.poll(self.id, self._wait_s(queued=queued))
-        except RefusedError as refused:
-            return self._failed(f"{gateway.address}: {refused}")
-        except UnreachableError as error:
-            now = self._here.clock()
-            self._silent_since_s = self._silent_since_s or now
-            if now - self._silent_since_s >= _SILENCE_S:
-                return self._failed(str(error))
+            view = gateway.poll(self.id, min(left_s, _QUEUED_POLL_S if queued else _POLL_S))
+        except (RefusedError, UnreachableError) as error:
+            if self._here.clock() - self._answered_s >= _SILENCE_S:
+                return self._failed(f"{self.address}: {error}")
             self.wait(lambda state: state.ended, _FIRST_PAUSE_S)
             return Step(Event.QUEUED if queued else Event.RUNNING)
-        self._silent_since_s = None
         return self._seen(gateway, view)
 
-    def _late(self, gateway: Gateway, *, queued: bool) -> Trouble | None:
-        patience = self._patience()
-        if patience.left_s(queued=queued) > 0:
+    def _moved(self, former: Gateway) -> Step | None:
+        """Move the job from a gateway without a worker to one that can begin it."""
+        others = [gateway for gateway in self._gateways.in_turn() if gateway is not former]
+        greeting = self._gateways.greet(former, self._submission) if others else None
+        if greeting is None or (isinstance(greeting, Greeting) and greeting.workers):
             return None
-        why = f"it was not done after {patience.waited_s:.0f} s at {gateway.address}"
-        if queued:
-            why += f", the last {patience.idle_s:.0f} of them in the queue"
-        return Trouble(Kind.NEVER, why, "queue")
-
-    def _stuck(self, gateway: Gateway) -> Trouble | None:
-        """Return the trouble of a gateway that cannot begin the job while another one could."""
-        if self.job is None:
-            return None  # its owner has its own patience
-        gateways, submission = self._here.gateways, self._submission
-
-        def can_begin(one: Gateway) -> bool:
-            greeting = gateways.greet(one, submission)
-            return isinstance(greeting, Greeting) and greeting.workers > 0
-
-        others = [other for other in gateways.in_turn() if other is not gateway]
-        if not others or can_begin(gateway) or not any(map(can_begin, others)):
-            return None
-        return Trouble(Kind.BUSY, f"it waits without a worker at {gateway.address}", "queue")
-
-    def _wait_s(self, *, queued: bool) -> float:
-        if self._silent_since_s is not None:
-            return 0.0  # the first answer counts
-        left_s = self._patience().left_s(queued=queued)
-        return max(0.0, min(left_s, _QUEUED_POLL_S if queued else _POLL_S))
+        for other in others:
+            if isinstance(found := self._offer_to(other, wait=False), Step):
+                self._gateways.release(self.id, former.address)
+                return found
+        return None
 
     def _seen(self, gateway: Gateway, view: JobView) -> Step | Trouble:
         """Return what the state of the job at a gateway means."""
-        self.address = gateway.address
+        self.address, self._answered_s = gateway.address, self._here.clock()
         if view.phase is CompactionPhase.QUEUED:
             return Step(Event.QUEUED)
         if view.phase is CompactionPhase.RUNNING:
-            self._idle_since_s = self._here.clock()
+            self._patience.idle_since_s = self._answered_s
             return Step(Event.RUNNING)
         if view.phase is CompactionPhase.DONE:
             return self._verified()
         why = f"{view.phase.value} at {gateway.address}: {view.message}"
-        if view.phase is CompactionPhase.ABORTED and view.code in _WITHDRAWN:
+        if view.code == "released":  # by its owner, in another process
             return Step(Event.HAND_BACK, message=why)
         if view.phase is CompactionPhase.FAILED and self._is_final(view):
-            return self._end(view.fault, why)
+            return self._give_up(why, view.fault)
         return self._failed(why)
 
     def _is_final(self, view: JobView) -> bool:
         """Note that a worker has failed; return whether nobody can do the job.
 
-        That takes a second judge: another worker or, if the same one is asked again, this process.
+        That takes a second judge: another worker, or this process, which reads the inputs.
         With the strategy `fallback` the local compaction is the judge.
         """
         if self.job is None or not view.worker:
             return False
         judges = self._judges
         others = [fault for worker, fault in judges.items() if worker != view.worker]
-        is_back = view.worker in judges
         judges[view.worker] = view.fault
-        if self._options.fall_back or view.fault not in _VERDICTS:
+        if self._here.options.fall_back or view.fault not in _VERDICTS:
             return False
-        return view.fault in others or (is_back and self._are_inputs_damaged())
+        return view.fault in others or self._are_inputs_damaged()
 
     def _are_inputs_damaged(self) -> bool:
         try:
             self._here.read(self._job, self._job.inputs)
-        except (CorruptStateError, ObjectNotFoundError):
-            return True
-        except StorageError as error:
-            _log.info("the inputs of %s could not be read: %s", self.id, error)
+        except (StorageError, CorruptStateError) as error:
+            return isinstance(error, ObjectNotFoundError | CorruptStateError)
         return False
 
-    def _verified(self) -> Step:
+    def _verified(self) -> Step | Trouble:
         """Read the outputs of a job that its gateway reports done: no task waits for it."""
-        here, event = self._here, Event.UNREAD
+        here = self._here
         try:
             if self.job is not None:
                 result = self.job.stored_result(here.storage.child(self.job.operator))
                 here.read(self.job, result.outputs)
                 here.damaged_s.pop(self._submission.work, None)
-                event = Event.INTACT
         except (CorruptStateError, ObjectNotFoundError) as error:
             return self._damaged(error)
         except StorageError as error:
-            _log.warning("compaction %s is verified when it is installed: %s", self.id, error)
+            return self._failed(f"its outputs could not be read: {error}")
         here.counts.add("done")
-        return Step(event)
+        return Step(Event.DONE)
 
     def _damaged(self, error: Exception) -> Step:
         """Hand the job back: what is below its prefix stays there, so only another prefix helps.
 
         With the strategy `fail` give up work whose results are damaged for long, whatever prefix.
         """
-        here = self._here
-        if isinstance(error, CorruptStateError):
-            here.counts.add("verify_failures")
-        if not self._options.fall_back:
-            first_s = here.damaged_s.setdefault(self._submission.work, self._submitted_s)
-            is_late = here.clock() - first_s >= self._options.queue_timeout_s
-            if is_late and self._tries >= self._options.request_retries:
-                return self._give_up(str(error))
-        here.counts.add("lost")
+        here, trouble = self._here, self._failed(str(error))
+        here.counts.add("verify_failures")
+        if not here.options.fall_back:
+            work, submitted_s = self._submission.work, self._patience.submitted_s
+            first_s = here.damaged_s.setdefault(work, submitted_s)
+            if attrs.evolve(self._patience, submitted_s=first_s).decide(trouble) is Event.FAIL:
+                return self._give_up(trouble.why)
         _log.warning("compaction %s is submitted again: %s", self.id, error)
-        return Step(Event.HAND_BACK, message=str(error))
+        return Step(Event.HAND_BACK, message=trouble.why)
 
     # -- at no gateway ------------------------------------------------------------------------
 
     def _decide(self, trouble: Trouble) -> Step:
         """Offer the job again, run it here, or give it up."""
-        here = self._here
+        here, patience = self._here, self._patience
         if self.job is None:
             return Step(Event.HAND_BACK, message=trouble.why)
-        event = self._patience().decide(trouble)
+        event = patience.decide(trouble)
         if event is Event.FAIL:
             return self._give_up(trouble.why)
         if event is Event.FALL_BACK:
             here.counts.add(f"fallbacks:{trouble.cause}")
             why = f"compaction {self.id} runs in this process: {trouble.why}"
-            here.gateways.warn(attrs.evolve(trouble, why=why))
+            self._gateways.warn(attrs.evolve(trouble, why=why))
             return Step(event)
         if trouble.kind is Kind.FAILED:
             here.counts.add("retries")
-        here.gateways.warn(trouble)
+        self._gateways.warn(trouble)
         self._so_far = attrs.evolve(trouble, kind=Kind.NEVER)
-        self._pause(trouble.pause_s)
+        pause_s = self._pause_s * random.uniform(0.5, 1.0)
+        left_s = max(0.0, patience.left_s(queued=True))
+        self.wait(lambda state: state.ended, min(pause_s, left_s))
+        self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
         return Step(event)
 
     def _run_here(self) -> Step:
@@ -376,24 +311,17 @@ class TrackedJob:
             )
         return Step(_ENDED_HERE[status.phase], status.fault, status.message)
 
-    def _give_up(self, why: str) -> Step:
-        why = f"remote compaction gave up, and request.failure-strategy is 'fail': {why}"
-        return self._end(CompactionFault.UNAVAILABLE, why)
-
-    def _end(self, fault: CompactionFault | None, why: str) -> Step:
+    def _give_up(self, why: str, verdict: CompactionFault | None = None) -> Step:
+        """Fail the job with the verdict of its judges, or because the strategy says so."""
+        if verdict is None:
+            why = f"remote compaction gave up, and request.failure-strategy is 'fail': {why}"
         self._here.counts.add("failed")
         _log.error("compaction %s failed: %s", self.id, why)
-        return Step(Event.FAIL, fault, why)
-
-    def _pause(self, least_s: float) -> None:
-        pause_s = max(least_s, self._pause_s) * random.uniform(0.5, 1.0)
-        left_s = max(0.0, self._patience().left_s(queued=True))
-        self.wait(lambda state: state.ended, min(pause_s, left_s))
-        self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+        return Step(Event.FAIL, verdict or CompactionFault.UNAVAILABLE, why)
 
     def _failed(self, why: str) -> Trouble:
         """Note that a gateway or a worker had the job, and has not done it."""
-        self._tries += 1
+        self._patience.tries += 1
         self._here.counts.add("lost")
         _log.info("compaction %s: %s", self.id, why)
         return Trouble(Kind.FAILED, why, "attempts")
@@ -407,22 +335,10 @@ class TrackedJob:
 
     @property
     def _submission(self) -> Submission:
+        here = self._here
         return Submission(
             job=self._job,
-            storage=self._options.storage,
-            client=self._here.client,
+            storage=here.options.storage,
+            client=here.client,
             avoid=tuple(self._judges),
         )
-
-    def _patience(self) -> Patience:
-        now = self._here.clock()
-        return Patience(
-            options=self._options,
-            tries=self._tries,
-            waited_s=now - self._submitted_s,
-            idle_s=now - self._idle_since_s,
-        )
-
-    def _leave(self) -> None:
-        if self.address:
-            self._here.gateways.tell(self.address, lambda g: g.abort(self.id))

@@ -1,4 +1,4 @@
-"""The states of a job and of a gateway, as a client sees them, and every transition between them.
+"""The states of a job, as a client sees them, and every transition between them.
 
 A job may be run any number of times, anywhere, also at once: each run writes below a name of its
 own, and the first result counts. So a job whose fate is unclear is simply offered again.
@@ -7,7 +7,7 @@ own, and the first result counts. So a job whose fate is unclear is simply offer
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -30,9 +30,7 @@ class State(enum.Enum):
     LOCAL = "local", CompactionPhase.QUEUED
     """This process compacts it, also while it waits for its turn."""
     DONE = "done", CompactionPhase.DONE
-    """Its outputs are intact."""
-    UNREAD = "unread", CompactionPhase.DONE
-    """It is done; its outputs are verified when they are installed."""
+    """Its outputs are intact, unless only another process could verify them."""
     FAILED = "failed", CompactionPhase.FAILED
     LOST = "lost", CompactionPhase.LOST
     """Its owner has to submit it again, under another id and prefix."""
@@ -50,50 +48,38 @@ class State(enum.Enum):
     @property
     def ended(self) -> bool:
         """Whether the job stays in this state."""
-        return self not in _TRANSITIONS
+        return self not in _POSSIBLE
 
 
 class Event(enum.Enum):
-    """An event in the life of a job."""
+    """An event in the life of a job, and the state that follows."""
 
-    QUEUED = "a gateway has it in its queue"
-    RUNNING = "a worker runs it"
-    INTACT = "it is done, and its outputs are as its result describes them"
-    UNREAD = "it is done, and its outputs could not be read yet"
-    AGAIN = "nobody has it, and it is offered once more"
-    FALL_BACK = "nobody has it, and it runs in this process"
-    FAIL = "it can never be done, or not in its time"
-    HAND_BACK = "its owner has to submit it again"
-    NOWHERE = "no gateway knows it"
-    UNWANTED = "its owner aborts or releases it"
-    LEAVE = "this process ends"
+    QUEUED = "a gateway has it in its queue", State.QUEUED
+    RUNNING = "a worker runs it", State.RUNNING
+    DONE = "it is done, and its outputs are as its result describes them", State.DONE
+    AGAIN = "nobody has it, and it is offered once more", State.OFFERED
+    FALL_BACK = "nobody has it, and it runs in this process", State.LOCAL
+    FAIL = "it can never be done, or not in its time", State.FAILED
+    HAND_BACK = "its owner has to submit it again", State.LOST
+    NOWHERE = "no gateway knows it", State.UNKNOWN
+    UNWANTED = "its owner aborts or releases it", State.ABORTED
+    LEAVE = "this process ends", State.LEFT
+
+    def __init__(self, _: str, leads_to: State) -> None:
+        self.leads_to: Final = leads_to
 
 
-_ENDS: Final = {
-    Event.INTACT: State.DONE,
-    Event.HAND_BACK: State.LOST,
-    Event.UNWANTED: State.ABORTED,
-    Event.LEAVE: State.LEFT,
-}
-_FOUND: Final = {
-    **_ENDS,
-    Event.QUEUED: State.QUEUED,
-    Event.RUNNING: State.RUNNING,
-    Event.UNREAD: State.UNREAD,
-}
-_OFFERED: Final = {
-    **_FOUND,
-    Event.AGAIN: State.OFFERED,
-    Event.FALL_BACK: State.LOCAL,
-    Event.FAIL: State.FAILED,
-}
-_TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
-    State.ASKED: {**_FOUND, Event.NOWHERE: State.UNKNOWN},
+_ENDS: Final = frozenset({Event.DONE, Event.HAND_BACK, Event.UNWANTED, Event.LEAVE})
+_FOUND: Final = _ENDS | {Event.QUEUED, Event.RUNNING}
+_OFFERED: Final = _FOUND | {Event.AGAIN, Event.FALL_BACK, Event.FAIL}
+_POSSIBLE: Final[Mapping[State, frozenset[Event]]] = {
+    State.ASKED: _FOUND | {Event.NOWHERE},
     State.OFFERED: _OFFERED,
     State.QUEUED: _OFFERED,
     State.RUNNING: _OFFERED,
-    State.LOCAL: {**_ENDS, Event.FAIL: State.FAILED},
+    State.LOCAL: _ENDS | {Event.FAIL},
 }
+"""State → the events that can happen there. In every other state a job has ended."""
 
 
 def next_state(state: State, event: Event) -> State:
@@ -103,10 +89,9 @@ def next_state(state: State, event: Event) -> State:
     """
     if state.ended:
         return state
-    try:
-        return _TRANSITIONS[state][event]
-    except KeyError:
-        raise ValueError(f"{event} cannot happen to a job that is {state.label}") from None
+    if event not in _POSSIBLE[state]:
+        raise ValueError(f"{event} cannot happen to a job that is {state.label}")
+    return event.leads_to
 
 
 class Kind(enum.IntEnum):
@@ -132,10 +117,6 @@ class Trouble:
     """The cause as in `EVENTS`, after ``fallbacks:``."""
     where: tuple[str, ...] = ()
     """The gateways that it concerns."""
-    pause_s: float = 0.0
-    """Seconds after which a full gateway may be asked again."""
-    code: str = ""
-    """The code of a gateway's refusal."""
 
 
 def combined(troubles: Sequence[Trouble]) -> Trouble:
@@ -145,26 +126,31 @@ def combined(troubles: Sequence[Trouble]) -> Trouble:
         least,
         why="; ".join(trouble.why for trouble in troubles),
         where=tuple(address for trouble in troubles for address in trouble.where),
-        pause_s=max(trouble.pause_s for trouble in troubles),
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Patience:
     """How long a job may take, and how much of that it has taken."""
 
     options: RemoteOptions
-    tries: int
+    clock: Callable[[], float]
+    tries: int = 0
     """How often it was begun and not done, in whatever process."""
-    waited_s: float
-    """Seconds since its submission."""
-    idle_s: float
-    """Seconds since its submission, or since a worker last had it."""
+    submitted_s: float = attrs.Factory(lambda self: self.clock(), takes_self=True)
+    idle_since_s: float = attrs.Factory(lambda self: self.submitted_s, takes_self=True)
+    """When it was submitted, or a worker last had it."""
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since its submission."""
+        return self.clock() - self.submitted_s
 
     def left_s(self, *, queued: bool) -> float:
         """Return for how long it may run on, or wait for a worker if it is ``queued``."""
         left_s = self.options.request_timeout_s - self.waited_s
-        return min(left_s, self.options.queue_timeout_s - self.idle_s) if queued else left_s
+        in_queue_s = self.options.queue_timeout_s - (self.clock() - self.idle_since_s)
+        return min(left_s, in_queue_s) if queued else left_s
 
     def decide(self, trouble: Trouble) -> Event:
         """Return what becomes of a job of this process that nobody has."""
@@ -179,11 +165,3 @@ class Patience:
             return self.tries <= self.options.request_retries or in_time
         waits = kind is Kind.BUSY or (kind is Kind.AWAY and not fall_back)
         return waits and self.left_s(queued=True) > 0
-
-
-class Reach(enum.Enum):
-    """The state of the way to a gateway. The last call decides it, whatever it was before."""
-
-    UP = "it answered, or nobody has called it yet"
-    DOWN = "it did not answer: nobody calls it until it has rested"
-    PROBED = "it has rested, and one caller tries it"

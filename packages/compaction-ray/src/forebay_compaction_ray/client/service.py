@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import platform
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
-from forebay_compaction_ray.client.counts import Counts
-from forebay_compaction_ray.client.gateway import ANSWER_S, Gateway
+from forebay_compaction_ray.client.gateway import ANSWER_S
 from forebay_compaction_ray.client.gateways import Gateways
-from forebay_compaction_ray.client.job import Surroundings, TrackedJob
+from forebay_compaction_ray.client.job import TrackedJob
 from forebay_compaction_ray.client.lifecycle import Event, State
-from forebay_compaction_ray.events import ENDPOINT_UP, IN_FLIGHT, key_of, shown
+from forebay_compaction_ray.client.surroundings import Surroundings
+from forebay_compaction_ray.events import key_of
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
@@ -67,22 +64,17 @@ class RemoteCompactionService(CompactionService):
 
         ``answer_s`` is the longest wait for a connection and an answer of a gateway.
         """
-        self.counters: Final = Counts()
-        """Events so far, by name: see `EVENTS`. Each submission reports them to its gateway."""
-        self.gateways: Final = Gateways(
-            storage, options, self.counters, clock=clock, answer_s=answer_s
-        )
-        """The gateways, as this process sees them."""
         self._here: Final = Surroundings(
             storage=storage,
             options=options,
-            gateways=self.gateways,
             find_compactor=find_compactor or plugins().compactor,
-            counts=self.counters,
-            client=f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}",
             clock=clock,
         )
-        self._jobs: dict[str, TrackedJob] = {}
+        self.counters: Final = self._here.counts
+        """Events so far, by name: see `EVENTS`. Each submission reports them to its gateway."""
+        self.gateways: Final = Gateways(self._here, answer_s)
+        """The gateways, as this process sees them."""
+        self._jobs: Final[dict[str, TrackedJob]] = {}
         self._lock: Final = threading.Lock()
         self._threads: Final = DaemonPool("forebay-remote-compaction", _THREADS)
 
@@ -109,29 +101,26 @@ class RemoteCompactionService(CompactionService):
         if is_new:
             if not self._threads.do_if_possible(tracked.run):
                 tracked.advance(Event.NOWHERE)
-            elif any(self.gateways.up().values()):
+            else:
                 tracked.wait(lambda state: state is not State.ASKED, _FIRST_ANSWER_S)
         if tracked.wait(lambda state: state.ended, timeout_s) is State.UNKNOWN:
-            self._forget(job_id)  # the next poll asks the gateways again
+            self._jobs.pop(job_id, None)  # the next poll asks the gateways again
         return tracked.status
 
     def abort(self, job_id: str) -> None:
-        with self._lock:
-            tracked = self._jobs.get(job_id)
-        self._end(tracked, lambda gateway: gateway.abort(job_id))
+        self._end(job_id, self._jobs.get(job_id))
 
     def release(self, job_id: str) -> None:
-        self._end(self._forget(job_id), lambda gateway: gateway.release(job_id))
+        self._end(job_id, self._jobs.pop(job_id, None))
 
     def discard(self, job_id: str) -> None:
         self.counters.add("stale")
         self.release(job_id)
 
     def verify(self, job: CompactionJob, result: CompactionResult) -> None:
-        with self._lock:
-            tracked = self._jobs.get(job.id)
-        if tracked is not None and tracked.state is State.DONE:
-            return
+        tracked = self._jobs.get(job.id)
+        if tracked is not None and tracked.job is not None and tracked.state is State.DONE:
+            return  # its outputs were read on the way
         try:
             self._here.read(job, result.outputs)
         except CorruptStateError:
@@ -139,26 +128,12 @@ class RemoteCompactionService(CompactionService):
             raise
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the metrics of `CLIENT` by key.
-
-        An endpoint is up unless its last call was not answered, which includes one that has not
-        been used yet.
-        """
-        with self._lock:
-            states = [tracked.state for tracked in self._jobs.values()]
-        in_flight = sum(not (state is State.LOCAL or state.ended) for state in states)
-        counts = {key_of(event): number for event, number in self.counters.all().items()}
-        up = {
-            shown(ENDPOINT_UP.key, {"endpoint": address}): float(answers)
-            for address, answers in self.gateways.up().items()
-        }
-        return {**counts, IN_FLIGHT.key: in_flight, **up}
+        """Return the metrics of `REPORTED` by key."""
+        return {key_of(event): number for event, number in self.counters.all().items()}
 
     def close(self) -> None:
         """Release connections and threads. Jobs at gateways continue."""
-        with self._lock:
-            jobs = list(self._jobs.values())
-        for tracked in jobs:
+        for tracked in list(self._jobs.values()):
             tracked.advance(Event.LEAVE)
         self.gateways.close()
         self._threads.close(_END_S)
@@ -168,20 +143,16 @@ class RemoteCompactionService(CompactionService):
         with self._lock:
             if job_id in self._jobs:
                 return self._jobs[job_id], False
-            tracked = self._jobs[job_id] = TrackedJob(job_id, job, self._here)
-            ended = [job_id for job_id, known in self._jobs.items() if known.state.ended]
+            tracked = self._jobs[job_id] = TrackedJob(job_id, job, self._here, self.gateways)
+            ended = [job_id for job_id, known in list(self._jobs.items()) if known.state.ended]
             for old in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
-                del self._jobs[old]
+                self._jobs.pop(old, None)
             return tracked, True
 
-    def _forget(self, job_id: str) -> TrackedJob | None:
-        with self._lock:
-            return self._jobs.pop(job_id, None)
-
-    def _end(self, tracked: TrackedJob | None, tell: Callable[[Gateway], object]) -> None:
+    def _end(self, job_id: str, tracked: TrackedJob | None) -> None:
         """End a job here and, on another thread, at its gateway, or at all if that is unknown."""
         if tracked is not None:
             tracked.advance(Event.UNWANTED)
-        if tracked is None or tracked.address:
-            address = "" if tracked is None else tracked.address
-            self._threads.do_if_possible(functools.partial(self.gateways.tell, address, tell))
+        address = "" if tracked is None else tracked.address
+        if tracked is None or address:
+            self._threads.do_if_possible(partial(self.gateways.release, job_id, address))

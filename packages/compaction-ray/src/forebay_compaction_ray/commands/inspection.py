@@ -21,7 +21,7 @@ from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.addresses import address_of
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.messages import Submission
-from forebay_compaction_ray.options import SETTINGS, ClientSecurity
+from forebay_compaction_ray.options import SETTINGS, client_credentials
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
 from forebay_state_api.commands.report import console, json_option, print_json, table_of
@@ -63,8 +63,8 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _connected(address: str, files: Iterable[str | None]) -> closing[Gateway]:
-    security = ClientSecurity.of(*files)
-    return closing(Gateway(address_of(address), security, timeout_s=_TIMEOUT_S))
+    credentials = client_credentials(*files)
+    return closing(Gateway(address_of(address), credentials, timeout_s=_TIMEOUT_S))
 
 
 def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStorage) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import click
 
+from forebay_compaction_ray.gateway.security import check_exposure
 from forebay_compaction_ray.ray_server.spec import LOCAL, GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.errors import ConfigurationError
@@ -32,7 +33,7 @@ def start(
         limits=given["limits"],
         security=given["security"],
     )
-    spec.security.read().check(spec.host)
+    check_exposure(spec.security.read(), spec.host)
     own = ray == LOCAL
     if own:
         spec = without_demands(spec)

@@ -39,7 +39,6 @@ from forebay_state_api.contract.compaction_service import CompactionFault, Compa
 
 _log = logging.getLogger(__name__)
 
-_BUSY_RETRY_S: Final = 1.0
 _AGAIN: Final = frozenset({CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST})
 """Ends after which a job may be submitted again: each run writes names of its own."""
 
@@ -137,13 +136,6 @@ class GatewayCore:
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
                     await entry.ended.wait()
             entry.asked_s = self._clock()
-        return entry.view
-
-    def abort(self, job_id: str) -> JobView:
-        """Ask a job to stop; an unknown job counts as stopped."""
-        if (entry := self._jobs.get(job_id)) is None:
-            return _unknown(job_id)
-        self._abort(entry, "asked")
         return entry.view
 
     def release(self, job_id: str) -> None:
@@ -252,14 +244,10 @@ class GatewayCore:
 
     def _check_room(self, submission: Submission) -> None:
         if len(self._queue) >= self.limits.queue:
-            raise RefusedError(
-                "queue_full", f"{len(self._queue)} jobs wait", retry_after_s=_BUSY_RETRY_S
-            )
+            raise RefusedError("queue_full", f"{len(self._queue)} jobs wait")
         own = self._active[submission.client]
         if own >= self.limits.jobs_per_client:
-            raise RefusedError(
-                "client_full", f"{own} of your jobs wait", retry_after_s=_BUSY_RETRY_S
-            )
+            raise RefusedError("client_full", f"{own} of your jobs wait")
 
     def _dispatch(self) -> None:
         """Give waiting jobs to workers, in order of arrival."""

@@ -37,9 +37,8 @@ GATEWAY: Final = (
     _counter("jobs_finished", "Jobs ended, by outcome.", "outcome"),
     _counter(
         "jobs_rejected",
-        "Jobs refused, by reason: `queue_full`, `client_full`, `draining`, `no_storage` and "
-        "`no_other_worker` are temporary; other reasons mean that the client is incompatible or "
-        "misconfigured.",
+        "Jobs refused, by reason: `queue_full`, `client_full`, `draining` and `no_storage` are "
+        "temporary; other reasons mean that the client is incompatible or misconfigured.",
         "reason",
     ),
     _counter(

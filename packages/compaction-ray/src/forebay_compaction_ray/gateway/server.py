@@ -14,8 +14,9 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.core import GatewayCore
-from forebay_compaction_ray.gateway.security import ServerSecurity, credentials
+from forebay_compaction_ray.gateway.security import check_exposure, server_credentials
 from forebay_compaction_ray.messages import Greeting, Hello, Message, Submission
 from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
@@ -45,7 +46,7 @@ class GatewayServer:
     def __init__(
         self,
         core: GatewayCore,
-        security: Callable[[], ServerSecurity],
+        security: Callable[[], Credentials],
         record: Callable[..., Awaitable[None]] | None = None,
     ) -> None:
         """``security`` returns the tokens and certificates in force.
@@ -65,7 +66,7 @@ class GatewayServer:
 
         Raises `ConfigurationError` if the port is taken.
         """
-        self._security().check(host)
+        check_exposure(self._security(), host)
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -75,7 +76,7 @@ class GatewayServer:
         server.add_generic_rpc_handlers((self._methods(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         where = f"{_bracketed(host)}:{port}"
-        tls = credentials(self._security)
+        tls = server_credentials(self._security)
         try:
             if tls is None:
                 bound = server.add_insecure_port(where)
@@ -112,7 +113,6 @@ class GatewayServer:
             "Hello": self._hello,
             "Submit": lambda asked: core.submit(Submission.from_plain(asked)),
             "Poll": lambda asked: core.poll(str(asked["job_id"]), float(asked.get("wait_s", 0.0))),
-            "Abort": lambda asked: core.abort(str(asked["job_id"])),
             "Release": lambda asked: core.release(str(asked["job_id"])),
             "Describe": lambda _: core.describe(),
             "Check": self._check,

@@ -61,12 +61,15 @@ class WorkerSet:
         """File formats that some present or past worker can compact."""
 
     def takers(self, job: GatewayJob) -> Sequence[Worker]:
-        """Return workers that can be given the job now."""
-        return [w for w in self.workers.values() if w.takes(job, self._limits.slots)]
+        """Return workers that can be given the job now, those to avoid only if no other could."""
+        demand = job.demand
+        if not any(worker.suits(demand) for worker in self.workers.values()):
+            demand = demand._replace(avoid=())
+        return [w for w in self.workers.values() if w.takes(job, demand, self._limits.slots)]
 
     def refusal(self, demand: Demand) -> RefusedError | None:
         """Return why such a job should not wait here, if no worker could take it as things are."""
-        if any(worker.suits(demand) for worker in self.workers.values()):
+        if any(worker.suits(demand._replace(avoid=())) for worker in self.workers.values()):
             return None
         if self.formats and demand.format not in self.formats:
             return RefusedError(
@@ -74,8 +77,6 @@ class WorkerSet:
                 f"no worker has a compactor for files of format {demand.format!r}; "
                 f"installed there: {', '.join(sorted(self.formats))}",
             )
-        if demand.avoid:
-            return RefusedError("no_other_worker", "no other worker can give a second opinion now")
         problems = [
             worker.info.problems.get(demand.storage, "") for worker in self.workers.values()
         ]

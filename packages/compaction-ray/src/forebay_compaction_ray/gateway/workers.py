@@ -37,7 +37,7 @@ class Demand(NamedTuple):
     format: str
     storage: str
     avoid: tuple[str, ...]
-    """Incarnations of workers that must not get the job."""
+    """Incarnations of workers that get the job only if no other could."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -81,10 +81,10 @@ class Worker:
             and self.info.boot not in demand.avoid
         )
 
-    def takes(self, job: GatewayJob, slots: int) -> bool:
+    def takes(self, job: GatewayJob, demand: Demand, slots: int) -> bool:
         """Return whether it can be given the job now; an earlier run of it may still end here."""
         free = self.phase is WorkerPhase.READY and len(self.jobs) < slots
-        return free and job.id not in self.jobs and self.suits(job.demand)
+        return free and job.id not in self.jobs and self.suits(demand)
 
     @property
     def oldest_step_s(self) -> float:

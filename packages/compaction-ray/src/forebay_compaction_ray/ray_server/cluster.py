@@ -13,6 +13,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from forebay_compaction_ray.gateway.security import check_exposure
 from forebay_compaction_ray.ray_server.gateway_actor import GatewayActor
 from forebay_compaction_ray.ray_server.spec import LOCAL, GatewaySpec
 from forebay_state_api.errors import ConfigurationError
@@ -66,7 +67,7 @@ def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any,
     With ``detached`` it stays when this process ends. Raises `ConfigurationError` if a gateway of
     this name is running, or if it cannot listen.
     """
-    spec.security.read().check(spec.host)
+    check_exposure(spec.security.read(), spec.host)
     spec = attrs.evolve(spec, port=spec.port or free_port(spec.host), detached=detached)
     node = ray.get_runtime_context().get_node_id()
     actor_class: Any = ray.remote(GatewayActor)

@@ -93,10 +93,10 @@ class WatchedGateway:
         try:
             from forebay_compaction_ray.addresses import address_of
             from forebay_compaction_ray.client.gateway import Gateway
-            from forebay_compaction_ray.options import ClientSecurity
+            from forebay_compaction_ray.options import client_credentials
         except ImportError as error:
             raise ConfigurationError(_INSTALL) from error
-        security = ClientSecurity.of(token_file, tls_ca, None, None)
+        security = client_credentials(token_file, tls_ca, None, None)
         return cls(Gateway(address_of(address), security, timeout_s=_TIMEOUT_S), ttl_s=ttl_s)
 
     def view(self) -> GatewayView:

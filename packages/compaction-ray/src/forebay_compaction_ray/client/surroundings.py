@@ -1,0 +1,86 @@
+"""Everything that the jobs of one process share, with the counts of their events."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+
+from forebay_compaction_ray.events import EVENTS
+from forebay_compaction_ray.options import RemoteOptions
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.compactor import Compactor, VerifyingCompactor
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+def _client() -> str:
+    return f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Counts:
+    """Counts events by name. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Begin with no events."""
+        self._all: Final[Counter[str]] = Counter()
+        self._unsent: Counter[str] = Counter()
+        self._lock: Final = threading.Lock()
+
+    def all(self) -> dict[str, int]:
+        """Return how often each event has happened."""
+        with self._lock:
+            return dict(self._all)
+
+    def add(self, event: str) -> None:
+        """Count an event once more; raises `KeyError` for one that is not in `EVENTS`."""
+        if event not in EVENTS:
+            raise KeyError(event)
+        with self._lock:
+            self._all[event] += 1
+            self._unsent[event] += 1
+
+    @contextmanager
+    def reporting(self) -> Iterator[dict[str, int]]:
+        """Yield the counts that no gateway has received; after an error they are still unsent."""
+        with self._lock:
+            taken, self._unsent = self._unsent, Counter()
+        try:
+            yield dict(taken)
+        except BaseException:
+            with self._lock:
+                self._unsent.update(taken)
+            raise
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """The surroundings of all jobs of a process."""
+
+    storage: ObjectStorage
+    """The state directory."""
+    options: RemoteOptions
+    find_compactor: Callable[[str], Compactor]
+    clock: Callable[[], float]
+    counts: Counts = attrs.field(factory=Counts)
+    client: str = attrs.field(factory=_client)
+    """The name of this process at gateways."""
+    damaged_s: dict[str, float] = attrs.field(factory=dict)
+    """Work, as in `Submission.work` → when its first job with a damaged result was submitted."""
+    one_at_a_time: threading.Lock = attrs.field(factory=threading.Lock)
+    """Held by the job that this process compacts."""
+
+    def read(self, job: CompactionJob, files: Iterable[StateFile]) -> None:
+        """Raise `CorruptStateError` for a file that is damaged, if its format allows a check."""
+        compactor = self.find_compactor(job.format)
+        if isinstance(compactor, VerifyingCompactor):
+            here = self.storage.child(job.operator)
+            for file in files:
+                compactor.verify(file, here)
