@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import secrets
 import socket
 import threading
@@ -79,11 +80,11 @@ class ScriptedWorker:
     Killed, it lives on if `dies_at_once` is false, as a process that Ray cannot reach.
     """
 
-    def __init__(self, worker_id, formats=("toy",)):
+    def __init__(self, worker_id, formats=("toy",), *, up=True):
         self.id = worker_id
         self.formats = formats
         self.dead = False
-        self.up = True
+        self.up = up
         self.answers = True
         self.aborts_at_once = True
         self.dies_at_once = True
@@ -198,12 +199,9 @@ class Stage:
     """A core over scripted workers; `in_loop` closes all cores that a test made."""
 
     def __init__(self, *, limits=LIMITS, formats=("toy",), **of_core):
-        self.clock = Clock()
         self.pool = ScriptedPool(formats=formats)
         self.storages = ScriptedStorages("default")
-        self.core = GatewayCore(
-            self.pool.start, limits, storages=self.storages, clock=self.clock, **of_core
-        )
+        self.core = GatewayCore(self.pool.start, limits, storages=self.storages, **of_core)
         _stages.append(self)
 
     async def up(self, workers=1):
@@ -213,9 +211,7 @@ class Stage:
 
     async def later(self, seconds):
         """Let time pass in ticks, as a gateway does."""
-        end = self.clock.now + seconds
-        while self.clock.now < end:
-            self.clock.now += LIMITS.ping_every_s
+        for _ in range(math.ceil(seconds / LIMITS.ping_every_s)):
             self.core.tick()
             await settle()
 

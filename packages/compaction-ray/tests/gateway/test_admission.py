@@ -89,6 +89,7 @@ async def test_a_job_of_a_format_that_no_worker_has_ends_once_workers_are_up():
     early = await stage.submit()
     assert await stage.phase(early) is CompactionPhase.QUEUED
     await stage.up()
+    await stage.later(LIMITS.ping_every_s)
     view = await stage.core.poll(early)
     assert (view.phase, view.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
     assert view.code == "unknown_format"

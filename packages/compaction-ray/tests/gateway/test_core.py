@@ -7,7 +7,7 @@ import re
 
 import attrs
 import pytest
-from compaction_ray_toys import LIMITS, ScriptedWorker, Stage, counted, in_loop, settle, submission
+from compaction_ray_toys import LIMITS, Stage, counted, in_loop, settle, submission
 from prometheus_client import generate_latest
 
 from forebay_compaction_ray.gateway.metrics import GATEWAY, Metrics
@@ -260,11 +260,6 @@ async def test_a_second_opinion_comes_from_another_worker():
     assert await stage.phase(given.job.id) is CompactionPhase.RUNNING
 
 
-class NeverUp(ScriptedWorker):
-    async def describe(self, marks):
-        await asyncio.Event().wait()
-
-
 @in_loop
 async def test_a_second_opinion_is_not_waited_for_when_the_other_worker_is_gone():
     stage = Stage()
@@ -273,7 +268,7 @@ async def test_a_second_opinion_is_not_waited_for_when_the_other_worker_is_gone(
     await stage.submit(2)
     waits = attrs.evolve(submission(3), avoid=(f"boot of {first.id}",))
     assert stage.core.submit(waits).phase is CompactionPhase.QUEUED
-    stage.core.worker_set._start = lambda: NeverUp("w2")
+    stage.pool.of_workers["up"] = False
     second.die()
     await settle()
     first.end(first.ran[0])
@@ -285,13 +280,17 @@ async def test_a_second_opinion_is_not_waited_for_when_the_other_worker_is_gone(
 async def test_the_work_of_taking_a_job_does_not_grow_with_the_queue():
     """Counts the workers that are looked at: a scan of the queue would look at them once a job."""
     stage = Stage(limits=attrs.evolve(LIMITS, queue=10_000, jobs_per_client=10_000))
-    await stage.up()
+    (worker,) = await stage.up()
     looks = []
     takers = stage.core.worker_set.takers
-    stage.core.worker_set.takers = lambda demand: looks.append(1) or takers(demand)
+    stage.core.worker_set.takers = lambda job: looks.append(1) or takers(job)
     for number in range(500):
         stage.core.submit(submission(number))
-    assert len(looks) <= 2 * 500
+    await settle()
+    for number in range(100):
+        worker.end(worker.ran[number])
+        await settle()
+    assert (len(worker.ran), len(looks)) == (101, 101)
 
 
 @in_loop

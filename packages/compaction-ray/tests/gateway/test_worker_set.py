@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import attrs
 import pytest
@@ -238,6 +239,7 @@ async def test_no_job_waits_for_workers_none_of_which_has_the_storage():
     stage.core.worker_set.scale(1)
     stage.pool.workers[0].marks = {}
     early = await stage.submit()
+    await stage.later(LIMITS.ping_every_s)
     view = await stage.core.poll(early)
     assert (view.phase, view.code) == (CompactionPhase.FAILED, "no_storage")
     assert view.fault is CompactionFault.TRANSIENT
@@ -307,30 +309,37 @@ async def test_a_check_of_a_storage_that_does_not_answer_says_so():
     }
 
 
+def suspend(monkeypatch, seconds):
+    """Let the machine's clock go on without a tick."""
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + seconds)
+
+
 @pytest.mark.parametrize("paused_s", [70.0, 3600.0])
 @in_loop
-async def test_a_gateway_that_was_suspended_asks_before_it_kills(paused_s):
+async def test_a_gateway_that_was_suspended_asks_before_it_kills(monkeypatch, paused_s):
     stage = Stage()
     workers = await stage.up(3)
-    await stage.submit()
+    one = await stage.submit(lease_s=30.0)
     await stage.later(5)
-    stage.clock.now += paused_s
+    suspend(monkeypatch, paused_s)
     stage.core.tick()
     await settle()
     assert [worker.killed for worker in workers] == [False, False, False]
+    assert await stage.phase(one) is CompactionPhase.RUNNING, "its owner could not ask either"
     workers[1].answers = False
     await stage.later(LIMITS.stall_timeout_s + 5)
     assert [worker.killed for worker in workers] == [False, True, False, False]
 
 
 @in_loop
-async def test_a_gateway_that_was_suspended_gives_an_abort_its_time():
+async def test_a_gateway_that_was_suspended_gives_an_abort_its_time(monkeypatch):
     stage = Stage()
     (worker,) = await stage.up()
     worker.aborts_at_once = False
     one = await stage.submit()
     stage.abort(one)
-    stage.clock.now += 100
+    suspend(monkeypatch, 100)
     stage.core.tick()
     worker.end(one, CompactionPhase.ABORTED)
     await stage.later(LIMITS.abort_timeout_s)

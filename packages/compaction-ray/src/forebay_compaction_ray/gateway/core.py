@@ -1,7 +1,7 @@
 """The gateway itself: jobs, queue, workers. An asyncio class over a pool, without network or Ray.
 
-Everything runs on one event loop. The clock is a function, and all time-dependent work happens in
-`tick`, which the owner calls every `GatewayLimits.ping_every_s` seconds.
+Everything runs on one event loop. All time-dependent work happens in `tick`, which the owner calls
+every `GatewayLimits.ping_every_s` seconds, and by which the gateway counts time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import attrs
 
 from forebay_compaction_ray.events import EVENTS, counted_by
 from forebay_compaction_ray.gateway.admission import check_submission
-from forebay_compaction_ray.gateway.job_queue import JobQueue
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.storages import GatewayStorages
@@ -57,7 +56,6 @@ class GatewayCore:
         *,
         storages: GatewayStorages,
         policy: Policy = least_occupied,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without workers, which ``start`` starts: see `follow`."""
         self.boot: Final = secrets.token_hex(8)
@@ -66,12 +64,12 @@ class GatewayCore:
         self.storages: Final = storages
         self.metrics: Final = Metrics()
         self._policy: Final = policy
-        self._clock: Final = clock
         self._ticks = 0
         self._jobs: dict[str, GatewayJob] = {}
         self._active: Counter[str] = Counter()
         """Number of jobs that have not ended, by client."""
-        self._queue: Final = JobQueue()
+        self._queue: Final[dict[str, GatewayJob]] = {}
+        """The jobs that wait for a worker, in order of arrival."""
         self._turns: Final = itertools.count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining_s: float | None = None
@@ -83,7 +81,7 @@ class GatewayCore:
             start,
             limits,
             storages,
-            clock=self._awake,
+            clock=self._now,
             metrics=self.metrics,
             spawn=self._spawn,
             changed=self._dispatch,
@@ -118,7 +116,7 @@ class GatewayCore:
         try:
             known = self._jobs.get(submission.job.id)
             if known is not None and known.phase not in _AGAIN:
-                known.asked_s = self._clock()
+                known.asked_s = self._now()
                 return known.view
             return self._take(submission).view
         except Exception as refused:
@@ -131,11 +129,11 @@ class GatewayCore:
         if (entry := self._jobs.get(job_id)) is None:
             return _unknown(job_id)
         if not entry.phase.ended:
-            entry.asked_s = self._clock()
+            entry.asked_s = self._now()
             with suppress(TimeoutError):  # the job continues: the answer holds its state
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
                     await entry.ended.wait()
-            entry.asked_s = self._clock()
+            entry.asked_s = self._now()
         return entry.view
 
     def release(self, job_id: str) -> None:
@@ -152,7 +150,7 @@ class GatewayCore:
             "queue": len(self._queue),
             "running": sum(e.phase is CompactionPhase.RUNNING for e in self._jobs.values()),
             "remembered": len(self._jobs),
-            "worker_list": [w.to_plain(self._awake()) for w in self.worker_set.workers.values()],
+            "worker_list": [w.to_plain(self._now()) for w in self.worker_set.workers.values()],
             "metrics": self.metrics.to_plain(),
         }
 
@@ -188,14 +186,14 @@ class GatewayCore:
     def drain(self) -> None:
         """Take no more jobs; `drained` is set when the last one has ended."""
         if self._draining_s is None:
-            self._draining_s = self._clock()
+            self._draining_s = self._now()
             self.draining.set()
         self._check_drained()
 
     def tick(self) -> None:
         """Do time-dependent work: leases, silent workers, drains."""
         self._ticks += 1
-        now = self._clock()
+        now = self._now()
         for worker in list(self.worker_set.workers.values()):
             self._insist_on_aborts(worker)
         for entry in list(self._jobs.values()):
@@ -209,6 +207,7 @@ class GatewayCore:
                     self._abort(entry, "drain")
             self._check_drained()
         self._dispatch()
+        self._refuse_hopeless()
         self._gauge()
 
     async def close(self) -> None:
@@ -225,11 +224,9 @@ class GatewayCore:
         if self._draining_s is not None:
             raise RefusedError("draining", "the gateway takes no more jobs")
         check_submission(submission, self._job_limits, self.storages.names)
-        now = self._clock()
         entry = GatewayJob(
             submission=submission,
-            submitted_s=now,
-            asked_s=now,
+            asked_s=self._now(),
             view=JobView(job_id=submission.job.id, phase=CompactionPhase.QUEUED),
         )
         if (refused := self.worker_set.refusal(entry.demand)) is not None:
@@ -238,7 +235,7 @@ class GatewayCore:
         self._jobs[entry.id] = entry
         self._active[submission.client] += 1
         self.metrics["jobs_submitted"].inc()
-        self._queue.add(entry)
+        self._queue[entry.id] = entry
         self._dispatch()
         return entry
 
@@ -250,22 +247,22 @@ class GatewayCore:
             raise RefusedError("client_full", f"{own} of your jobs wait")
 
     def _dispatch(self) -> None:
-        """Give waiting jobs to workers, in order of arrival."""
-        progress = not self._closed
-        while progress:
-            progress = any(self._give(entry) for entry in self._queue.heads())
+        """Give waiting jobs to workers, in order of arrival, while a worker has room."""
+        if self._closed or not self.worker_set.have_room:
+            return
+        for entry in list(self._queue.values()):
+            if workers := self.worker_set.takers(entry):
+                del self._queue[entry.id]
+                self._start(entry, self._policy(workers))
+                if not self.worker_set.have_room:
+                    return
 
-    def _give(self, entry: GatewayJob) -> bool:
-        """Give a job to a worker, or end it if it waits in vain; return whether either happened."""
-        if workers := self.worker_set.takers(entry):
-            self._queue.remove(entry)
-            self._start(entry, self._policy(workers))
-            return True
-        if (refused := self.worker_set.refusal(entry.demand)) is not None:
-            self._queue.remove(entry)
-            self._end(entry, CompactionPhase.FAILED, refused.message, refused.code)
-            return True
-        return False
+    def _refuse_hopeless(self) -> None:
+        """End the waiting jobs that no worker could take as things are."""
+        for entry in list(self._queue.values()):
+            if (refused := self.worker_set.refusal(entry.demand)) is not None:
+                del self._queue[entry.id]
+                self._end(entry, CompactionPhase.FAILED, refused.message, refused.code)
 
     def _start(self, entry: GatewayJob, worker: Worker) -> None:
         running = CompactionPhase.RUNNING
@@ -273,7 +270,7 @@ class GatewayCore:
         entry.worker = worker
         worker.jobs[entry.id] = entry
         worker.turn = next(self._turns)
-        self.metrics["queue_seconds"].observe(self._clock() - entry.submitted_s)
+        self.metrics["queue_seconds"].observe(time.monotonic() - entry.submitted_s)
         self._spawn(self._run(entry, worker))
 
     async def _run(self, entry: GatewayJob, worker: Worker) -> None:
@@ -315,13 +312,13 @@ class GatewayCore:
         self.metrics["jobs_aborted"].labels(cause=cause).inc()
         entry.view = attrs.evolve(entry.view, code=cause)
         if entry.phase is CompactionPhase.QUEUED:
-            self._queue.remove(entry)
+            del self._queue[entry.id]
             self._end(entry, CompactionPhase.ABORTED, f"aborted: {cause}")
             return
-        entry.abort_asked_s = self._awake()
+        entry.abort_asked_s = self._now()
         worker = entry.worker
         assert worker is not None
-        self._ask_to_stop(worker, entry)
+        self._spawn(self._ask_to_stop(worker, entry))
 
     def _end(
         self,
@@ -350,10 +347,10 @@ class GatewayCore:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def _awake(self) -> float:
-        """Return the time by which workers are measured, in seconds: it counts ticks.
+    def _now(self) -> float:
+        """Return the time in seconds; it counts ticks.
 
-        A suspended gateway receives no answers, and silence during that time must not count.
+        A suspended gateway hears nobody, and silence during that time must not count.
         """
         return self._ticks * self.limits.ping_every_s
 
@@ -361,14 +358,14 @@ class GatewayCore:
         """Repeat aborts, which may overtake their job; kill a worker that does not obey."""
         for entry in worker.jobs.values():
             asked = entry.abort_asked_s
-            if asked is not None and self._awake() - asked >= self.limits.abort_timeout_s:
+            if asked is not None and self._now() - asked >= self.limits.abort_timeout_s:
                 self.worker_set.end(worker, "abort", "was killed: a job did not stop when asked to")
                 return
             if asked is not None:
-                self._ask_to_stop(worker, entry)
+                self._spawn(self._ask_to_stop(worker, entry))
 
-    def _ask_to_stop(self, worker: Worker, entry: GatewayJob) -> None:
-        self._spawn(self.worker_set.ask(worker, worker.handle.abort(entry.id)))
+    async def _ask_to_stop(self, worker: Worker, entry: GatewayJob) -> None:
+        await self.worker_set.ask(worker, worker.handle.abort(entry.id))
 
     def _forget_oldest(self) -> None:
         ended = [entry for entry in self._jobs.values() if entry.phase.ended]

@@ -60,6 +60,11 @@ class WorkerSet:
         self.formats: set[str] = set()
         """File formats that some present or past worker can compact."""
 
+    @property
+    def have_room(self) -> bool:
+        """Whether some worker could be given another job now."""
+        return any(worker.has_room(self._limits.slots) for worker in self.workers.values())
+
     def takers(self, job: GatewayJob) -> Sequence[Worker]:
         """Return workers that can be given the job now, those to avoid only if no other could."""
         demand = job.demand

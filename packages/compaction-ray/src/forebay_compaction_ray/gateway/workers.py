@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +33,7 @@ class WorkerPhase(enum.Enum):
 
 
 class Demand(NamedTuple):
-    """The worker that a job needs. Jobs of equal demands are interchangeable in the queue."""
+    """The worker that a job needs."""
 
     format: str
     storage: str
@@ -83,8 +84,11 @@ class Worker:
 
     def takes(self, job: GatewayJob, demand: Demand, slots: int) -> bool:
         """Return whether it can be given the job now; an earlier run of it may still end here."""
-        free = self.phase is WorkerPhase.READY and len(self.jobs) < slots
-        return free and job.id not in self.jobs and self.suits(demand)
+        return self.has_room(slots) and job.id not in self.jobs and self.suits(demand)
+
+    def has_room(self, slots: int) -> bool:
+        """Return whether it can be given another job now."""
+        return self.phase is WorkerPhase.READY and len(self.jobs) < slots
 
     @property
     def oldest_step_s(self) -> float:
@@ -111,7 +115,6 @@ class GatewayJob:
     """A job that the gateway has taken. It ends once; later reports of a worker are ignored."""
 
     submission: Submission
-    submitted_s: float
     asked_s: float
     """When a client last asked about it: the lease begins here."""
     view: JobView
@@ -120,6 +123,7 @@ class GatewayJob:
     """The worker that got it."""
     abort_asked_s: float | None = None
     progress: JobProgress = _NO_PROGRESS
+    submitted_s: float = attrs.field(factory=time.monotonic)
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     @property
