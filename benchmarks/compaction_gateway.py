@@ -59,7 +59,7 @@ def job_of(inputs: list[StateFile], file_format: str) -> CompactionJob:
 
 
 def submission(job: CompactionJob) -> Submission:
-    return Submission(job=job, storage="default", client=secrets.token_hex(4))
+    return Submission(job=job, storage="default")
 
 
 def done(gateway: Gateway, job: CompactionJob) -> None:
@@ -202,7 +202,7 @@ def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -
     """Run all measurements on a separate Ray."""
     import ray
 
-    limits = GatewayLimits(queue=1000, jobs_per_client=1000)
+    limits = GatewayLimits(queue=1000)
     storages = {"default": WorkerStorage(state_dir)}
     spec = GatewaySpec(host="127.0.0.1", port=0, workers=2, storages=storages, limits=limits)
     actor, address = start_gateway(spec, name="benchmark", detached=False)

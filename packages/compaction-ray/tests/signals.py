@@ -100,7 +100,7 @@ class Service:
         self.gateway = Gateway(address, Credentials, timeout_s=10.0)
 
     def submit(self, given):
-        return self.gateway.submit(Submission(job=given, storage="default", client="tests"))
+        return self.gateway.submit(Submission(job=given, storage="default"))
 
     def ended(self, given, patience_s=PATIENCE_S):
         """Wait for the end of a job; return its state, unknown if the gateway was restarted."""

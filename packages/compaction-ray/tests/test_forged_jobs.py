@@ -19,7 +19,7 @@ def stranger(query):
     gateway = Gateway(query.gateway.address, Credentials, timeout_s=PATIENCE_S)
 
     def submit(job):
-        gateway.submit(Submission(job=job, storage="default", client="stranger"))
+        gateway.submit(Submission(job=job, storage="default"))
         return gateway.poll(job.id, PATIENCE_S)
 
     yield submit
@@ -62,7 +62,6 @@ def test_a_pending_result_cannot_be_forged(query, stranger):
     forged = Submission(
         job=attrs.evolve(job, id="forged", inputs=job.inputs[:1]),
         storage="default",
-        client="stranger",
     )
     assert query.body.run(forged).phase is CompactionPhase.DONE
     query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(1))

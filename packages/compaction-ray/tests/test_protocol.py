@@ -47,7 +47,6 @@ SUBMISSION = Submission(
         options={"bottom": True, "ttl": {"visits": 3_600_000_000}, "compression": "lz4"},
     ),
     storage="default",
-    client="host-1-abcd",
 )
 VIEW = JobView(
     job_id="0123456789abcdef01234567",

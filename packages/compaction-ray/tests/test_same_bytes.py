@@ -233,5 +233,5 @@ def test_state_files_travel_whole():
     from forebay_compaction_ray.protocol import pack, unpack
 
     file = StateFile(name="data/a", size=1, range=GROUPS, meta={"first": 1 << 63, "lane": 0})
-    given = Submission(job=job(inputs=[file]), storage="default", client="c")
+    given = Submission(job=job(inputs=[file]), storage="default")
     assert Submission.from_plain(unpack(pack(given.to_plain()))) == given

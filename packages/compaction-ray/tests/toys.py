@@ -54,8 +54,8 @@ def job(number=1, *, file_format="toy", inputs=(), attempt=1, lease_s=600.0, now
     )
 
 
-def submission(number=1, *, client="c", storage="default", **of_job):
-    return Submission(job=job(number, **of_job), storage=storage, client=client)
+def submission(number=1, *, storage="default", **of_job):
+    return Submission(job=job(number, **of_job), storage=storage)
 
 
 class Clock:
@@ -191,7 +191,7 @@ async def settle():
         await asyncio.sleep(0)
 
 
-LIMITS = GatewayLimits(queue=3, jobs_per_client=5, inputs=4, job_bytes=10_000, ping_every_s=1.0)
+LIMITS = GatewayLimits(queue=3, inputs=4, job_bytes=10_000, ping_every_s=1.0)
 _stages: list[Stage] = []
 
 

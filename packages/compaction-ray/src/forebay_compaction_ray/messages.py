@@ -85,13 +85,11 @@ class Greeting(Message):
 
 @attrs.frozen(kw_only=True)
 class Submission(Message):
-    """A job and its owner."""
+    """A job, and where it may run."""
 
     job: CompactionJob = attrs.field(converter=_job)
     storage: str
     """Name of the gateway's storage that holds the job's files."""
-    client: str
-    """The submitting client: limits are counted per client."""
     avoid: tuple[str, ...] = attrs.field(default=(), converter=_names)
     """Workers that have judged the job, as in `JobView.worker`; another one is asked, if any."""
 

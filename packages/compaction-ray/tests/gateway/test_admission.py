@@ -17,23 +17,11 @@ async def test_a_full_queue_is_a_refusal_that_passes():
     stage = Stage()
     await stage.up()
     for number in range(4):
-        await stage.submit(number, client=f"c{number}")
+        await stage.submit(number)
     with pytest.raises(RefusedError) as refused:
         stage.core.submit(submission(9))
     assert refused.value.code == "queue_full"
     assert counted(stage.core, "jobs_rejected", reason="queue_full") == 1
-
-
-@in_loop
-async def test_a_client_has_its_share():
-    stage = Stage(limits=attrs.evolve(LIMITS, queue=100))
-    await stage.up()
-    for number in range(5):
-        await stage.submit(number)
-    with pytest.raises(RefusedError) as refused:
-        stage.core.submit(submission(9))
-    assert refused.value.code == "client_full"
-    await stage.submit(9, client="another")
 
 
 def file(name, size=1):

@@ -279,7 +279,7 @@ async def test_a_second_opinion_is_not_waited_for_when_the_other_worker_is_gone(
 @in_loop
 async def test_the_work_of_taking_a_job_does_not_grow_with_the_queue():
     """Counts the workers that are looked at: a scan of the queue would look at them once a job."""
-    stage = Stage(limits=attrs.evolve(LIMITS, queue=10_000, jobs_per_client=10_000))
+    stage = Stage(limits=attrs.evolve(LIMITS, queue=10_000))
     (worker,) = await stage.up()
     looks = []
     takers = stage.core.worker_set.takers

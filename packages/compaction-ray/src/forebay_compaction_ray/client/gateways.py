@@ -27,7 +27,6 @@ _QUIET_S: Final = 60.0
 _MOST_QUIET: Final = 1024
 _MEANINGS: Final = {
     "queue_full": (Kind.BUSY, "refused"),
-    "client_full": (Kind.BUSY, "refused"),
     "too_large": (Kind.NEVER, "limits"),
     "unknown_storage": (Kind.NEVER, "storage"),
     "another_directory": (Kind.NEVER, "storage"),

@@ -339,6 +339,5 @@ class TrackedJob:
         return Submission(
             job=self._job,
             storage=here.options.storage,
-            client=here.client,
             avoid=tuple(self._judges),
         )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +16,6 @@ from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compactor import Compactor, VerifyingCompactor
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
-
-
-def _client() -> str:
-    return f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class Counts:
@@ -70,8 +63,6 @@ class Surroundings:
     find_compactor: Callable[[str], Compactor]
     clock: Callable[[], float]
     counts: Counts = attrs.field(factory=Counts)
-    client: str = attrs.field(factory=_client)
-    """The name of this process at gateways."""
     damaged_s: dict[str, float] = attrs.field(factory=dict)
     """Work, as in `Submission.work` → when its first job with a damaged result was submitted."""
     one_at_a_time: threading.Lock = attrs.field(factory=threading.Lock)

@@ -213,7 +213,7 @@ def _round_trip(asked: Gateway, storage: str) -> str:
         target_bytes=1,
         options={"number": number},
     )
-    submission = Submission(job=job, storage=storage, client="doctor")
+    submission = Submission(job=job, storage=storage)
     try:
         view = asked.submit(submission)
     except RefusedError as refused:

@@ -11,7 +11,6 @@ import itertools
 import logging
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -66,8 +65,6 @@ class GatewayCore:
         self._policy: Final = policy
         self._ticks = 0
         self._jobs: dict[str, GatewayJob] = {}
-        self._active: Counter[str] = Counter()
-        """Number of jobs that have not ended, by client."""
         self._queue: Final[dict[str, GatewayJob]] = {}
         """The jobs that wait for a worker, in order of arrival."""
         self._turns: Final = itertools.count(1)
@@ -229,22 +226,15 @@ class GatewayCore:
             asked_s=self._now(),
             view=JobView(job_id=submission.job.id, phase=CompactionPhase.QUEUED),
         )
-        if (refused := self.worker_set.refusal(entry.demand)) is not None:
+        if (refused := self.worker_set.refusal(entry.submission)) is not None:
             raise refused
-        self._check_room(submission)
+        if len(self._queue) >= self.limits.queue:
+            raise RefusedError("queue_full", f"{len(self._queue)} jobs wait")
         self._jobs[entry.id] = entry
-        self._active[submission.client] += 1
         self.metrics["jobs_submitted"].inc()
         self._queue[entry.id] = entry
         self._dispatch()
         return entry
-
-    def _check_room(self, submission: Submission) -> None:
-        if len(self._queue) >= self.limits.queue:
-            raise RefusedError("queue_full", f"{len(self._queue)} jobs wait")
-        own = self._active[submission.client]
-        if own >= self.limits.jobs_per_client:
-            raise RefusedError("client_full", f"{own} of your jobs wait")
 
     def _dispatch(self) -> None:
         """Give waiting jobs to workers, in order of arrival, while a worker has room."""
@@ -260,7 +250,7 @@ class GatewayCore:
     def _refuse_hopeless(self) -> None:
         """End the waiting jobs that no worker could take as things are."""
         for entry in list(self._queue.values()):
-            if (refused := self.worker_set.refusal(entry.demand)) is not None:
+            if (refused := self.worker_set.refusal(entry.submission)) is not None:
                 del self._queue[entry.id]
                 self._end(entry, CompactionPhase.FAILED, refused.message, refused.code)
 
@@ -336,10 +326,6 @@ class GatewayCore:
         passing = CompactionFault.TRANSIENT if phase is CompactionPhase.FAILED else None
         fault = verdict or passing
         entry.view = attrs.evolve(entry.view, phase=phase, fault=fault, code=code, message=message)
-        client = entry.submission.client
-        self._active[client] -= 1
-        if not self._active[client]:
-            del self._active[client]
         entry.ended.set()
         self.metrics["jobs_finished"].labels(outcome=phase.value).inc()
         _log.info("job %s attempt %d: %s %s", entry.id, entry.submission.job.attempt, phase, code)

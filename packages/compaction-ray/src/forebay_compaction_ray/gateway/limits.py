@@ -44,8 +44,6 @@ class GatewayLimits:
     )
     check_s: float = 8.0
     """Longest wait for a worker's check of a storage."""
-    jobs_per_client: int = 16
-    """Jobs of one client that may wait or run."""
     inputs: int = 1024
     """Input files of one job."""
     ping_every_s: float = 2.0

@@ -37,7 +37,7 @@ GATEWAY: Final = (
     _counter("jobs_finished", "Jobs ended, by outcome.", "outcome"),
     _counter(
         "jobs_rejected",
-        "Jobs refused, by reason: `queue_full`, `client_full`, `draining` and `no_storage` are "
+        "Jobs refused, by reason: `queue_full`, `draining` and `no_storage` are "
         "temporary; other reasons mean that the client is incompatible or misconfigured.",
         "reason",
     ),

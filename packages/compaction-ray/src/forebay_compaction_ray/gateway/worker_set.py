@@ -14,8 +14,8 @@ from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_handle import WorkerHandle, WorkerLostError
-from forebay_compaction_ray.gateway.workers import Demand, GatewayJob, Worker, WorkerPhase
-from forebay_compaction_ray.messages import JobProgress, WorkerInfo
+from forebay_compaction_ray.gateway.workers import GatewayJob, Worker, WorkerPhase
+from forebay_compaction_ray.messages import JobProgress, Submission, WorkerInfo
 from forebay_compaction_ray.protocol import RefusedError
 
 T = TypeVar("T")
@@ -66,30 +66,34 @@ class WorkerSet:
         return any(worker.has_room(self._limits.slots) for worker in self.workers.values())
 
     def takers(self, job: GatewayJob) -> Sequence[Worker]:
-        """Return workers that can be given the job now, those to avoid only if no other could."""
-        demand = job.demand
-        if not any(worker.suits(demand) for worker in self.workers.values()):
-            demand = demand._replace(avoid=())
-        return [w for w in self.workers.values() if w.takes(job, demand, self._limits.slots)]
+        """Return workers that can be given the job now, those to avoid only if no other suits it.
 
-    def refusal(self, demand: Demand) -> RefusedError | None:
+        An earlier run of it may still end at one, which does not get it then.
+        """
+        suitable = self._suitable(job.submission)
+        others = [w for w in suitable if w.info.boot not in job.submission.avoid]
+        able = [w for w in others or suitable if w.has_room(self._limits.slots)]
+        return [worker for worker in able if job.id not in worker.jobs]
+
+    def refusal(self, submission: Submission) -> RefusedError | None:
         """Return why such a job should not wait here, if no worker could take it as things are."""
-        if any(worker.suits(demand._replace(avoid=())) for worker in self.workers.values()):
+        if self._suitable(submission):
             return None
-        if self.formats and demand.format not in self.formats:
+        if self.formats and submission.job.format not in self.formats:
             return RefusedError(
                 "unknown_format",
-                f"no worker has a compactor for files of format {demand.format!r}; "
+                f"no worker has a compactor for files of format {submission.job.format!r}; "
                 f"installed there: {', '.join(sorted(self.formats))}",
             )
-        problems = [
-            worker.info.problems.get(demand.storage, "") for worker in self.workers.values()
-        ]
+        name = submission.storage
+        problems = [worker.info.problems.get(name, "") for worker in self.workers.values()]
         if problems and all(problems):
-            return RefusedError(
-                "no_storage", f"no worker can use the storage {demand.storage!r}: {problems[0]}"
-            )
+            what = f"no worker can use the storage {name!r}: {problems[0]}"
+            return RefusedError("no_storage", what)
         return None
+
+    def _suitable(self, submission: Submission) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.suits(submission)]
 
     def note(self, worker: Worker, error: str) -> None:
         """Keep the last thing that went wrong at a worker, for display."""

@@ -6,7 +6,7 @@ import asyncio
 import enum
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import attrs
 
@@ -30,15 +30,6 @@ class WorkerPhase(enum.Enum):
     """It does not answer pings; it gets no jobs, and is killed if that continues."""
     DRAINING = "draining"
     """It ends as soon as its jobs have ended."""
-
-
-class Demand(NamedTuple):
-    """The worker that a job needs."""
-
-    format: str
-    storage: str
-    avoid: tuple[str, ...]
-    """Incarnations of workers that get the job only if no other could."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -73,18 +64,13 @@ class Worker:
         """Input bytes of its jobs that are still to be read."""
         return sum(entry.remaining for entry in self.jobs.values())
 
-    def suits(self, demand: Demand) -> bool:
+    def suits(self, submission: Submission) -> bool:
         """Return whether it is up and could run such a job, now or later."""
         return (
             self.phase in (WorkerPhase.READY, WorkerPhase.SUSPECT)
-            and demand.format in self.info.formats
-            and demand.storage not in self.info.problems
-            and self.info.boot not in demand.avoid
+            and submission.job.format in self.info.formats
+            and submission.storage not in self.info.problems
         )
-
-    def takes(self, job: GatewayJob, demand: Demand, slots: int) -> bool:
-        """Return whether it can be given the job now; an earlier run of it may still end here."""
-        return self.has_room(slots) and job.id not in self.jobs and self.suits(demand)
 
     def has_room(self, slots: int) -> bool:
         """Return whether it can be given another job now."""
@@ -130,12 +116,6 @@ class GatewayJob:
     def id(self) -> str:
         """The job's id."""
         return self.submission.job.id
-
-    @property
-    def demand(self) -> Demand:
-        """The worker that it needs."""
-        given = self.submission
-        return Demand(given.job.format, given.storage, given.avoid)
 
     @property
     def remaining(self) -> int:
