@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import queue
 import sys
@@ -157,6 +158,8 @@ class Awaits:
         self._now = loop.time if isinstance(loop, asyncio.BaseEventLoop) else time.monotonic
         self._limit = WaitLimit(loop, self._now)
         self._turned = self._now()
+        self.wake_context = contextvars.Context()
+        """Where the ends of waits are noted; no code of the user's runs in it."""
 
     # -- user code ----------------------------------------------------------------------------
 
@@ -248,9 +251,13 @@ class Awaits:
     # -- turns --------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Run what the loop has ready, without waiting."""
-        self.loop.call_soon(self.loop.stop)
+        """Run what the loop has ready, and what depends on that, without waiting."""
+        self.loop.call_soon(self._stop_after_next)
         self._run()
+
+    def _stop_after_next(self) -> None:
+        # Callbacks of a future run in the turn after that in which it ends.
+        self.loop.call_soon(self.loop.stop)
 
     def turn_is_due(self) -> bool:
         """Return whether the loop has not turned for `TURN_EVERY_S` while something is in flight.

@@ -60,6 +60,12 @@ class IsolatingScheduler(Scheduler):
         """The check of the rows of a record before it ends; ``None`` where rows are not checked."""
         return self._error_rows.check
 
+    def _run_ready(self) -> None:
+        while self.ready:
+            record = self.ready.popleft()
+            if record.stack or record.turns:
+                self._resume(record)
+
     def _resume(self, record: Any) -> None:
         self.journal.last = None
         super()._resume(record)

@@ -276,7 +276,10 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
 
 def run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Run coroutines that return rows."""
-    run_drivers(functools.partial(_drive_coroutines, host, fn, entries, side), host)
+    run_apart = functools.partial(_run_apart, host, fn, entries, side)
+    if host.scheduler.busy and host.scheduler.awaits is not None and run_apart():
+        return
+    run_drivers(functools.partial(_drive_coroutines, host, fn, entries, side), host, run_apart)
 
 
 def run_async_generators(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -284,11 +287,16 @@ def run_async_generators(host: RecordHost, fn: RecordFunction, entries: Entries,
     run_drivers(functools.partial(_drive_generators, host, fn, entries, side), host)
 
 
-def run_drivers(drive_records: Callable[[], Coroutine[Any, None, None]], host: RecordHost) -> None:
+def run_drivers(
+    drive_records: Callable[[], Coroutine[Any, None, None]],
+    host: RecordHost,
+    run_apart: Callable[[], bool] | None = None,
+) -> None:
     """Run all records.
 
     One driver coroutine awaits record after record. When a record has to wait, the driver is set
-    aside with it, and a new driver continues with the next record.
+    aside with it, and a new driver continues with the next record. Where records await anything,
+    ``run_apart`` runs those that follow, if given, until one ends without having waited.
     """
     while True:
         driver = drive_records()
@@ -303,6 +311,8 @@ def run_drivers(drive_records: Callable[[], Coroutine[Any, None, None]], host: R
             _suspend(host, driver, awaited)
         except Exception as error:  # noqa: BLE001 - it awaited what cannot be awaited
             host.scheduler.fail_record(error)
+        if run_apart is not None and host.scheduler.awaits is not None and run_apart():
+            return
 
 
 def run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -322,6 +332,45 @@ def one_row_in_list(fn: RecordFunction) -> RecordFunction:
             return [_only_row([out async for out in fn(row, context)])]
 
     return one
+
+
+def _run_apart(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> bool:
+    """Run coroutines without a driver, which costs a record that has to wait more than it saves.
+
+    Stops after a record that did not have to wait; returns whether all records have been run.
+    """
+    scheduler = host.scheduler
+    context = host.context
+    busy = scheduler.busy
+    rows_out = host.rows_out
+    take = functools.partial(give_out, host)
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        scheduler.mark = len(rows_out)
+        scheduler.row = row
+        coroutine = fn(row, context)
+        if coroutine.__class__ is not types.CoroutineType:
+            coroutine = _awaiting(coroutine)
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as stop:
+            take(stop.value)
+            if busy and scheduler.current is not None:
+                scheduler.leave()
+            return False
+        except asyncio.CancelledError as error:
+            raise cancelled(error) from error
+        _suspend(host, coroutine, awaited, take)
+    return True
+
+
+async def _awaiting(awaitable: Any) -> Any:
+    """Return what an awaitable returns that is no coroutine of Python's own."""
+    return await awaitable
 
 
 async def _drive_coroutines(
@@ -383,13 +432,22 @@ _RUNNERS: Final = {
 """Form of a method that returns rows → the loop that runs it."""
 
 
-def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: object) -> None:
-    """Set the current record aside; its driver resumes when ``awaited`` is done."""
-    record = host.scheduler.current_record()
-    if host.scheduler.awaits is not None:
-        record.driver = steps = RecordSteps(host.scheduler.awaits, record, driver)
+def _suspend(
+    host: RecordHost,
+    driver: Coroutine[Any, None, Any],
+    awaited: object,
+    take: Callable[[Any], object] | None = None,
+) -> None:
+    """Set the current record aside; its driver resumes when ``awaited`` is done.
+
+    ``take`` gets what the driver returns, where it is the record's own coroutine.
+    """
+    scheduler = host.scheduler
+    record = scheduler.current or scheduler.current_record()
+    if scheduler.awaits is not None:
+        record.driver = steps = RecordSteps(scheduler.awaits, record, driver, take)
         steps.wait_for(awaited)
-        host.scheduler.suspend(steps)
+        scheduler.suspend(steps)
         return
 
     def step(_: object) -> None:
@@ -410,9 +468,11 @@ def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: obje
 
 def give_out(host: RecordHost, rows: Any) -> None:
     """Emit a record method's result: rows, or a coroutine or generator of rows."""
-    if rows is None:
+    if rows.__class__ is list:
+        host.rows_out.extend(rows)
+    elif rows is None:
         return
-    if isinstance(rows, StateFuture):
+    elif isinstance(rows, StateFuture):
         rows._attach(functools.partial(give_out, host))
     elif isinstance(rows, types.CoroutineType):
         _drive_to(rows, functools.partial(give_out, host))

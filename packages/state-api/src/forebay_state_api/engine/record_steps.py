@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_state_api.engine.forced_end import close_coroutine
 from forebay_state_api.engine.record_task import RecordTask
 from forebay_state_api.engine.waiting_lines import waiting_lines
-from forebay_state_api.job.futures import StateFuture, check_awaited
+from forebay_state_api.job.futures import check_awaited
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.awaits import Awaits
@@ -44,7 +44,7 @@ class RecordSteps:
         "_closing",
         "_namespace",
         "_record",
-        "_result",
+        "_take",
         "_task",
         "_waits",
         "awaited",
@@ -58,11 +58,11 @@ class RecordSteps:
         awaits: Awaits,
         record: Record,
         coroutine: Any,
-        result: StateFuture[Any] | None = None,
+        take: Callable[[Any], object] | None = None,
     ) -> None:
-        """``result`` gets what the coroutine returns; the method's own driver has none."""
+        """``take`` gets what the coroutine returns; ``None`` for the engine's own drivers."""
         self.coroutine = coroutine
-        self._result = result
+        self._take = take
         self.ended = False
         """Whether the coroutine has ended."""
         self.awaited: Any = None
@@ -104,7 +104,7 @@ class RecordSteps:
         self.awaited = awaited
         if blocks:
             self._awaits.scheduler.wait_for_foreign(self._record, future)
-            future.add_done_callback(self)
+            future.add_done_callback(self, context=self._awaits.wake_context)
         else:
             self._waits += 1
             future._attach(partial(self._step, self._waits))
@@ -145,8 +145,8 @@ class RecordSteps:
             awaited = coroutine.send(None) if error is None else coroutine.throw(error)
         except StopIteration as stop:
             self._end()
-            if self._result is not None:
-                self._result._fulfil(stop.value)
+            if self._take is not None:
+                self._take(stop.value)
         except asyncio.CancelledError as cancellation:
             self._end()
             if not self._closing:
@@ -202,5 +202,5 @@ class RecordSteps:
     def stack(self) -> str:
         """Return the lines where it waits, innermost last."""
         lines = waiting_lines(self.coroutine)
-        is_loop = self._result is None  # the engine's own, which runs the method
+        is_loop = self._take is None  # the engine's own, which runs the method
         return "\n  ".join(lines[1:] if is_loop else lines)

@@ -288,6 +288,39 @@ class Scheduler:
         else:
             self._finish(record)
 
+    def _run_ready(self) -> None:
+        """Run the records that can go on."""
+        context, ready, rows_out = self.context, self.ready, self.rows_out
+        before = self.current, self.tail, context._key, context._group
+        while ready:
+            record = ready.popleft()
+            stack = record.stack
+            if record.turns or len(stack) != 1:
+                if record.turns or stack:
+                    self._resume(record)
+                continue
+            # What `_resume` does for a single step, without the calls.
+            self.mark = len(rows_out)
+            self.current, self.tail = record, _ORDERED
+            context._key, context._group = record.key, record.group
+            namespace, callback, value = stack.pop()
+            record.open -= 1
+            if context._namespace != namespace:
+                self.bind_namespace(namespace)
+            try:
+                callback(value)
+            except Exception as error:  # noqa: BLE001 - this runs any user code
+                self._fail_step(record, error)
+            if stack or record.turns:
+                self._run_steps(record)
+            elif context._namespace is not None:
+                self.bind_namespace(None)
+            self.current, self.tail, context._key, context._group = before
+            if record.open:
+                self._hold_back(record)
+            else:
+                self._finish(record)
+
     def _hold_back(self, record: Record) -> None:
         """Keep what an unfinished record emitted with it."""
         rows_out, mark = self.rows_out, self.mark
@@ -411,7 +444,7 @@ class Scheduler:
         if self.context._key is NO_KEY or (self.awaits is None and not self.find_loop()):
             return False
         assert self.awaits is not None
-        RecordSteps(self.awaits, self.hold(), coroutine, result).begin()
+        RecordSteps(self.awaits, self.hold(), coroutine, result._fulfil).begin()
         return True
 
     # -- foreign things -----------------------------------------------------------------------
@@ -761,10 +794,8 @@ class Scheduler:
                 self._end_late(record, deadlines)
                 moved = True
         while True:
-            while self.ready:
-                record = self.ready.popleft()
-                if record.stack or record.turns:
-                    self._resume(record)
+            if self.ready:
+                self._run_ready()
                 moved = True
             if self.put_off and self._start_put_off():
                 moved = True
