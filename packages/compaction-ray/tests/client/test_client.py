@@ -253,6 +253,22 @@ def test_a_passing_failure_is_tried_again_at_once(client_of, gateway, remote, ow
     assert (remote.runs, own.runs) == (1, 0)
 
 
+def test_outputs_that_cannot_be_read_for_a_moment_are_read_again(client_of, gateway, remote, own):
+    begins = iter([StorageError("throttled", transient=True)])
+    verify = own.verify
+
+    def fails_once(*given):
+        for fault in begins:
+            raise fault
+        verify(*given)
+
+    own.verify = fails_once
+    client = client_of(gateway.address)
+    assert ended(client, job()).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs, len(own.verified)) == (1, 0, 1)
+    assert happened(client, "retries") == 1
+
+
 def test_a_job_with_too_many_attempts_is_done_here(client_of, gateway, remote, own):
     client = client_of(gateway.address, request_retries=1)
     assert ended(client, job(attempt=3)).phase is CompactionPhase.DONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from compaction_ray_toys import (
     PATIENCE_S,
     QUICK,
     Clock,
+    Concatenation,
     Hurried,
     ThreadPool,
     begun,
@@ -458,6 +460,20 @@ def test_the_mark_is_read_once_while_it_is_the_one_of_the_gateway(client_of, sto
             assert ended(client, job(number)).phase is CompactionPhase.DONE
     assert reads == [storage, storage]
     assert client.counters.all()["fallbacks:storage"] == 1
+
+
+def test_another_gateway_gets_the_job_that_one_has_failed_at(
+    state_dir, storage, gateway, remote, client_of, own
+):
+    failing = Concatenation()
+    failing.fault = MemoryError()
+    pool = ThreadPool({"default": state_dir}, {"toy": failing})
+    with running(pool, storages=["default"], limits=QUICK) as first:
+        client = client_of(first.address, gateway.address, request_retries=1)
+        client.gateways._turns = itertools.repeat(0)  # as if other jobs took the other turns
+        for number in (1, 2):
+            assert ended(client, job(number)).phase is CompactionPhase.DONE
+    assert (failing.runs, remote.runs, own.runs) == (2, 2, 0)
 
 
 def test_a_gateway_without_workers_keeps_no_job_while_another_works(
