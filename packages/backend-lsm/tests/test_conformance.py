@@ -1,7 +1,8 @@
 """The lsm backend passes the conformance kit, whatever it may keep in memory.
 
-Runs with caches of all sizes, on local and on slow storage; combinations that take minutes are
-marked `slow`.
+By default each part of the kit runs once: with a tiny cache if it is about cells, which are then
+spread over many files, and with defaults otherwise. `slow` has all parts with caches of all sizes,
+on local and on slow storage.
 """
 
 from __future__ import annotations
@@ -15,16 +16,23 @@ from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import FaultyStorage, StateBackendTests, Style, late_backend
 from forebay_state_api.testing.conformance import PropertyTests
+from forebay_state_api.testing.conformance.cleanup import CleanupTests
+from forebay_state_api.testing.conformance.damage import DamageTests
+from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
+from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests
 from forebay_state_api.testing.conformance.kinds import KindTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
+from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.search import fresh_seed
 from forebay_state_api.testing.conformance.subject import ENGINES, MANNERS, memory_storage
+from forebay_state_api.testing.conformance.timers import TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlTests
-from forebay_state_api.testing.conformance.versions import VersionTests
+from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
+from forebay_state_api.testing.conformance.versions import MigrationTests, VersionTests
 
 
 def slow_kit(cls):
@@ -33,6 +41,20 @@ def slow_kit(cls):
 
 
 TINY = {"block-cache-bytes": 1 << 16, "block-bytes": 512}
+ON_LOCAL_STORAGE = (VersionTests, RescaleTests)
+IN_MEMORY = (
+    TtlTests,
+    TtlSwitchTests,
+    CleanupTests,
+    TimerTests,
+    NamespacedTimerTests,
+    DamageTests,
+    MigrationTests,
+    GenerationTests,
+    ForkTests,
+)
+WITH_DEFAULTS = {*ON_LOCAL_STORAGE, *IN_MEMORY}
+"""The parts that run with defaults; a tiny cache takes them four times as long, in `slow`."""
 
 
 class OfLsm:
@@ -73,11 +95,22 @@ class Uncached(OfLsm):
         return {"block-cache-bytes": 0}
 
 
-class TestTiny(TinyCache, StateBackendTests):
+class TestTiny(
+    TinyCache, *(part for part in StateBackendTests.__bases__ if part not in WITH_DEFAULTS)
+):
     """Run the kit with a tiny cache in memory: it spills, evicts and compacts."""
 
 
-class TestDefaults(OnLocalStorage, PropertyTests, VersionTests, RescaleTests):
+@slow_kit
+class TestRestTiny(TinyCache, *IN_MEMORY, *ON_LOCAL_STORAGE):
+    """Run the rest of the kit with a tiny cache in memory."""
+
+
+class TestDefaultsInMemory(OfLsm, *IN_MEMORY):
+    """Run times, damages, migrations and forks with defaults in memory."""
+
+
+class TestDefaults(OnLocalStorage, PropertyTests, *ON_LOCAL_STORAGE):
     """Run versions, rescales and some histories with defaults on local storage."""
 
     # `TestLocal` runs all of these, and `TestTiny` by default.

@@ -50,14 +50,10 @@ class OnS3(BackendSubject):
         return open_storage(f"s3://bucket/lsm/{next(_numbers)}", s3_options)
 
 
-class TestLsmOnS3(OnS3, CommitTests):
-    """Run the part of the kit that looks at requests and files."""
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-class TestVersionsOnS3(OnS3, MigrationTests, VersionTests, RescaleTests):
-    """Run the parts of the kit that make hundreds of requests."""
+class TestLsmOnS3(OnS3, CommitTests, MigrationTests, VersionTests, RescaleTests):
+    """Run the parts of the kit that look at requests and files, and that make hundreds of them."""
 
 
 VALUE = ValueStateDescriptor("v", int)

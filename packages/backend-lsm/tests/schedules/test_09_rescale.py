@@ -72,9 +72,19 @@ def runs(job: KeyedJob) -> int:
         return max(len(layers_of(parent.files)) for parent in reader.parents)
 
 
-@pytest.mark.parametrize("steps", [[1, 2, 1], [1, 2, 4, 1], [3, 1, 2, 1]])
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "a batch late"])
+@pytest.mark.parametrize(
+    ("steps", "late"),
+    [
+        ([1, 2, 4, 1], False),
+        ([3, 1, 2, 1], True),
+        pytest.param([1, 2, 1], False, marks=pytest.mark.slow),
+        pytest.param([3, 1, 2, 1], False, marks=pytest.mark.slow),
+        pytest.param([1, 2, 1], True, marks=pytest.mark.slow),
+        pytest.param([1, 2, 4, 1], True, marks=pytest.mark.slow),
+    ],
+)
 def test_the_newest_value_always(steps: list[int], late: bool) -> None:
+    """Results are installed at once, or a batch late."""
     chance = random.Random(9)
     storage = open_storage(f"memory://{uuid.uuid4()}")
     service = ImmediateCompaction(storage, hold=late)

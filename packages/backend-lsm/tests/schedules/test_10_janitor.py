@@ -88,6 +88,11 @@ class JanitorQuery:
 
 ADD = ("n.update", 1)
 
+moments = pytest.mark.parametrize(
+    "stride", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["every fourth", "every"]
+)
+"""By default a pass is interrupted before every fourth of its requests, in `slow` before each."""
+
 
 @pytest.fixture
 def query() -> JanitorQuery:
@@ -200,9 +205,9 @@ def interleaved(query: JanitorQuery, step: int, other: Callable[[], None]) -> bo
     return bool(done)
 
 
-def every_step(other: Callable[[JanitorQuery], None]) -> int:
-    """Try ``other`` before every request of a pass; return how many there were."""
-    for step in itertools.count():
+def every_step(other: Callable[[JanitorQuery], None], stride: int) -> int:
+    """Try ``other`` before every ``stride``-th request of a pass; return how many there were."""
+    for step in itertools.count(step=stride):
         query = JanitorQuery()
         prepared(query)
         if not interleaved(query, step, lambda query=query: other(query)):
@@ -213,32 +218,36 @@ def every_step(other: Callable[[JanitorQuery], None]) -> int:
     raise AssertionError
 
 
-def test_a_batch_commits_at_any_moment_of_a_pass() -> None:
+@moments
+def test_a_batch_commits_at_any_moment_of_a_pass(stride: int) -> None:
     def batch(query: JanitorQuery) -> None:
         query.batches(1, minutes=0)
 
-    assert every_step(batch) > 5
+    assert every_step(batch, stride) > 5
 
 
-def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass() -> None:
+@moments
+def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass(stride: int) -> None:
     def install(query: JanitorQuery) -> None:
         for job in query.service.submitted:
             if not query.service.poll(job.id).phase.ended:
                 query.service.run(job)
         query.batches(1, minutes=0)
 
-    assert every_step(install) > 5
+    assert every_step(install, stride) > 5
 
 
-def test_a_second_janitor_at_any_moment_of_a_pass() -> None:
+@moments
+def test_a_second_janitor_at_any_moment_of_a_pass(stride: int) -> None:
     def another(query: JanitorQuery) -> None:
         query.sweep()
 
-    assert every_step(another) > 5
+    assert every_step(another, stride) > 5
 
 
-def test_a_janitor_that_dies_at_any_moment() -> None:
-    for step in itertools.count():
+@moments
+def test_a_janitor_that_dies_at_any_moment(stride: int) -> None:
+    for step in itertools.count(step=stride):
         query = JanitorQuery()
         prepared(query)
         broken = FaultyStorage(query.storage, Fault(skip=step, error=Crash))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from forebay_state_api.testing import StateBackendTests
-from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
@@ -48,7 +47,6 @@ class TestWhatIsStored(
     CommitTests,
     VersionTests,
     VerificationTests,
-    DamageTests,
     ClearingTests,
     RescaleTests,
     ForkTests,

@@ -6,7 +6,11 @@ import pytest
 
 from forebay_state_api.testing import StateBackendTests
 from forebay_state_api.testing.conformance import EngineTests, PropertyTests
+from forebay_state_api.testing.conformance.damage import DamageTests
+from forebay_state_api.testing.conformance.forks import ForkTests
+from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.search import fresh_seed
 from forebay_state_api.testing.reference import ReferenceBackend
 
@@ -21,8 +25,21 @@ class OfReference:
         return ReferenceBackend
 
 
-class TestReferenceBackend(OfReference, EngineTests, StateBackendTests):
+OF_FILES = (RescaleTests, DamageTests, GenerationTests, ForkTests)
+"""Parts that look at files, of which other backends have more, and at no read that waits."""
+
+
+class TestReferenceBackend(
+    OfReference,
+    EngineTests,
+    *(part for part in StateBackendTests.__bases__ if part not in OF_FILES),
+):
     """With what the engine decides, which every backend gets from it."""
+
+
+@pytest.mark.slow
+class TestFilesOfReferenceBackend(OfReference, *OF_FILES):
+    """The rest of the kit."""
 
 
 @pytest.mark.slow
