@@ -17,7 +17,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "no_endpoint": "Jobs compacted in the process because all gateways had been removed.",
     "stale": "Results that came too late: an input was no longer live. The janitor deletes them.",
     "unreachable": "Calls to gateways that did not answer, or had not before.",
-    "refused": "Gateways that refused to serve the client.",
+    "refused": "Offers of jobs that gateways refused, or would have: the client asks first.",
     "verify_failures": "Outputs that did not match their result: check the workers' storage.",
     "fallbacks:unreachable": "Jobs compacted in the process because no gateway was reachable.",
     "fallbacks:refused": "The same, because gateways refused them: full, draining, another token.",
