@@ -148,9 +148,11 @@ class Awaits:
         """Runs a job on the thread that always turns the loop, if there is one."""
         self._posted = False
         self._entered: RecordTask | None = None
-        self._spare = RecordTask(loop, self._running_record)
-        self._unshared = sys.getrefcount(self._spare)
-        """The references to a spare task that no record has kept, without asyncio's own."""
+        self.spare = RecordTask(loop, self._running_record)
+        """The task of all records that have not asked for theirs."""
+        # More references are `_entered`, asyncio's and the caller's.
+        self.unkept = sys.getrefcount(self.spare) + 3
+        """The references to an entered spare in a caller's variable, if no record has kept it."""
         self._hooks: Any = None
         self.thread = threading.get_ident()
         """The thread that runs the engine, or ran it last."""
@@ -170,7 +172,7 @@ class Awaits:
         self.thread = threading.get_ident()
         self._hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(finalizer=self.finalize)
-        self._begin(self._spare)
+        self._begin(self.spare)
         return True
 
     def leave(self) -> None:
@@ -193,32 +195,30 @@ class Awaits:
 
     def step_as(self, task: RecordTask | None) -> RecordTask | None:
         """Make ``task`` the current one; ``None``: the spare. Return the one before."""
-        before, entered = self._entered, self._spare if task is None else task
+        before, entered = self._entered, self.spare if task is None else task
         if before is None:
             self._begin(entered)
         else:
             tasks._leave_task(self.loop, before)  # type: ignore[arg-type] # as in `_begin`
             tasks._enter_task(self.loop, entered)  # type: ignore[arg-type]
             self._entered = entered
-        return None if before is self._spare else before
+        return None if before is self.spare else before
 
     def spare_is_free(self) -> bool:
         """Return whether code may step as the spare: it is current, and nobody has kept it."""
-        spare = self._spare
-        # More references are `_entered`, asyncio's and the one here.
-        kept = sys.getrefcount(spare) > self._unshared + 3
+        spare = self.spare
+        kept = sys.getrefcount(spare) > self.unkept
         return self._entered is spare and not kept and spare.cancelled_record is None
 
     def take_spare(self) -> RecordTask | None:
         """Return the spare task if the running record kept or cancelled it; make another one."""
-        spare = self._spare
+        spare = self.spare
         if spare.cancelled_record is not None:
             spare.forget_ended(self.scheduler.current)
-        # More references are `_entered`, asyncio's and the one here.
-        kept = sys.getrefcount(spare) > self._unshared + 3
+        kept = sys.getrefcount(spare) > self.unkept
         if self._entered is not spare or not (kept or spare.cancelled_record):
             return None
-        self._spare = RecordTask(self.loop, self._running_record)
+        self.spare = RecordTask(self.loop, self._running_record)
         self.step_as(None)
         return spare
 

@@ -343,7 +343,16 @@ def _run_apart(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
     context = host.context
     busy = scheduler.busy
     rows_out = host.rows_out
-    take = functools.partial(give_out, host)
+    extend = rows_out.extend
+    awaits = scheduler.awaits
+    assert awaits is not None
+
+    def take(rows: Any) -> None:
+        if rows.__class__ is list:
+            extend(rows)
+        else:
+            give_out(host, rows)
+
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
@@ -364,7 +373,10 @@ def _run_apart(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
             return False
         except asyncio.CancelledError as error:
             raise cancelled(error) from error
-        _suspend(host, coroutine, awaited, take)
+        record = scheduler.current or scheduler.current_record()
+        record.driver = steps = RecordSteps(awaits, record, coroutine, take)
+        steps.wait_for(awaited)
+        scheduler.suspend(steps)
     return True
 
 
@@ -432,22 +444,13 @@ _RUNNERS: Final = {
 """Form of a method that returns rows → the loop that runs it."""
 
 
-def _suspend(
-    host: RecordHost,
-    driver: Coroutine[Any, None, Any],
-    awaited: object,
-    take: Callable[[Any], object] | None = None,
-) -> None:
-    """Set the current record aside; its driver resumes when ``awaited`` is done.
-
-    ``take`` gets what the driver returns, where it is the record's own coroutine.
-    """
-    scheduler = host.scheduler
-    record = scheduler.current or scheduler.current_record()
-    if scheduler.awaits is not None:
-        record.driver = steps = RecordSteps(scheduler.awaits, record, driver, take)
+def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: object) -> None:
+    """Set the current record aside; its driver resumes when ``awaited`` is done."""
+    record = host.scheduler.current_record()
+    if host.scheduler.awaits is not None:
+        record.driver = steps = RecordSteps(host.scheduler.awaits, record, driver)
         steps.wait_for(awaited)
-        scheduler.suspend(steps)
+        host.scheduler.suspend(steps)
         return
 
     def step(_: object) -> None:
@@ -468,11 +471,9 @@ def _suspend(
 
 def give_out(host: RecordHost, rows: Any) -> None:
     """Emit a record method's result: rows, or a coroutine or generator of rows."""
-    if rows.__class__ is list:
-        host.rows_out.extend(rows)
-    elif rows is None:
+    if rows is None:
         return
-    elif isinstance(rows, StateFuture):
+    if isinstance(rows, StateFuture):
         rows._attach(functools.partial(give_out, host))
     elif isinstance(rows, types.CoroutineType):
         _drive_to(rows, functools.partial(give_out, host))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.engine.forced_end import close_coroutine
 from forebay_state_api.engine.record_task import RecordTask
@@ -15,6 +16,9 @@ from forebay_state_api.job.futures import check_awaited
 if TYPE_CHECKING:
     from forebay_state_api.engine.awaits import Awaits
     from forebay_state_api.engine.record import Record
+
+
+_Future: Final = asyncio.Future
 
 
 class RecordCancelledError(Exception):
@@ -93,18 +97,22 @@ class RecordSteps:
 
     def wait_for(self, awaited: Any) -> None:
         """Continue once ``awaited`` is done; raise `TypeError` for what cannot be awaited."""
-        blocks = isinstance(awaited, asyncio.Future) and awaited._asyncio_future_blocking
+        awaits = self._awaits
+        blocks = isinstance(awaited, _Future) and awaited._asyncio_future_blocking
         future: Any = awaited if blocks else check_awaited(awaited, self.coroutine)
         task = self._task
         if task is None:
-            task = self._task = self._awaits.take_spare()
-            if task is not None:
-                task.bind(self)
-        self._namespace = self._awaits.scheduler.context._namespace
+            spare = awaits.spare
+            if getrefcount(spare) > awaits.unkept or spare.cancelled_record is not None:
+                task = self._task = awaits.take_spare()
+                if task is not None:
+                    task.bind(self)
+        scheduler = awaits.scheduler
+        self._namespace = scheduler.context._namespace
         self.awaited = awaited
         if blocks:
-            self._awaits.scheduler.wait_for_foreign(self._record, future)
-            future.add_done_callback(self, context=self._awaits.wake_context)
+            scheduler.wait_for_foreign(self._record, future)
+            future.add_done_callback(self, context=awaits.wake_context)
         else:
             self._waits += 1
             future._attach(partial(self._step, self._waits))
@@ -144,7 +152,13 @@ class RecordSteps:
         try:
             awaited = coroutine.send(None) if error is None else coroutine.throw(error)
         except StopIteration as stop:
-            self._end()
+            # What `_end` does, without the call.
+            self.ended = True
+            self._task = None
+            record = self._record
+            record.open -= 1
+            if record.driven:
+                record.driven.discard(self)
             if self._take is not None:
                 self._take(stop.value)
         except asyncio.CancelledError as cancellation:

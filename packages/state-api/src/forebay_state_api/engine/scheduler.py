@@ -380,16 +380,18 @@ class Scheduler:
             self._restarting = False
             return False
         holder = self.busy.get(key)
+        in_flight = len(self.busy) + self.blocked
         if holder is not None:
             if holder.waiting is None:
                 holder.waiting = deque()
             holder.waiting.append((row, key, group, side))
             self.blocked += 1
-            counters, in_flight = self.counters, len(self.busy) + self.blocked
+            in_flight += 1
+            counters = self.counters
             counters.largest_blocked = max(counters.largest_blocked, self.blocked)
             counters.largest_in_flight = max(counters.largest_in_flight, in_flight)
         self._admitted += 1
-        if len(self.busy) + self.blocked >= self._limit:
+        if in_flight >= self._limit:
             self._run_others(self._make_room)
         limit = self._calls_limit
         if limit is not None and self.calling + len(self.ready) >= limit:
