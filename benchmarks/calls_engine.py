@@ -1,18 +1,28 @@
-"""Keyed functions that call without Spark, the ideal, and a version by hand, on the same calls."""
+"""Keyed functions that call without Spark, the ideal, and a version by hand, on the same calls.
+
+Each runs on a thread of its own, as functions that await do on Spark: with a new event loop, and
+without the signals that uvloop prepares for in each turn on the main thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import wraps
+from typing import Any, Final, ParamSpec
 
 from benchmarks.data import Event
 from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import CountRow, CountWithCall
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task
+from forebay_state_api.engine.awaits import records_on
+from forebay_state_api.engine.task_thread import waits_for_task_thread
 from forebay_state_api.settings import EngineSettings
+
+P = ParamSpec("P")
 
 ROWS: Final = 10_000
 """Rows, and their keys: each row has its own."""
@@ -47,10 +57,27 @@ def loops_of(*, uv: bool) -> Iterator[None]:
         asyncio.set_event_loop_policy(before)
 
 
+def on_own_thread(measure: Callable[P, float]) -> Callable[P, float]:
+    """Measure on a thread that nothing else uses."""
+
+    @wraps(measure)
+    def measured(*arguments: P.args, **named: P.kwargs) -> float:
+        with ThreadPoolExecutor(1) as thread, waits_for_task_thread():
+            return thread.submit(measure, *arguments, **named).result()
+
+    return measured
+
+
+@on_own_thread
 def ours(seconds_of: SecondsOf, rows: Sequence[Event], in_flight: int) -> float:
     """Time the function in the engine, at most ``in_flight`` calls at a time."""
     settings = EngineSettings(calls_in_flight=in_flight)
-    with EngineDrive(CountWithCall(seconds_of), "memory://calls", settings=settings) as drive:
+    function = CountWithCall(seconds_of)
+    with (
+        closing(asyncio.new_event_loop()) as loop,
+        records_on(loop),
+        EngineDrive(function, "memory://calls", settings=settings) as drive,
+    ):
         keys, groups = drive.columns_of(rows)
         begin_task()  # which makes collections rare, as on Spark
         started = time.perf_counter()
@@ -59,6 +86,7 @@ def ours(seconds_of: SecondsOf, rows: Sequence[Event], in_flight: int) -> float:
     return _checked(out, rows, took)
 
 
+@on_own_thread
 def semaphore_and_gather(seconds_of: SecondsOf, rows: Sequence[Event], in_flight: int) -> float:
     """Time a semaphore, ``gather`` and a dict: no order of a key's rows, and nothing durable."""
 
@@ -79,6 +107,7 @@ def semaphore_and_gather(seconds_of: SecondsOf, rows: Sequence[Event], in_flight
     return _checked(out, rows, time.perf_counter() - started)
 
 
+@on_own_thread
 def asyncio_alone(seconds_of: SecondsOf, rows: Sequence[Event], in_flight: int) -> float:
     """Time as many tasks as calls may be in flight, which do nothing but call: asyncio's floor."""
     left = iter(rows)
