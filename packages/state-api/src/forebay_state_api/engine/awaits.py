@@ -28,7 +28,7 @@ from forebay_state_api.engine.record_task import RecordTask
 from forebay_state_api.engine.wait_limit import WaitLimit
 from forebay_state_api.engine.waiting_lines import where_it_waits
 from forebay_state_api.job.current_key import NO_KEY
-from forebay_state_api.job.futures import StateFuture, current_scheduler, enter_scheduler
+from forebay_state_api.job.futures import current_scheduler, enter_scheduler
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.record import Record
@@ -464,8 +464,17 @@ def _child_ended(record: Record, namespace: Any, task: asyncio.Task[Any]) -> Non
     assert record.children is not None
     record.children.discard(task)
     scheduler.awaits.end_wait(record)
+    driver: Any = record.driver
+    if record.foreign and driver is not None and not driver.ended and not _has_failed(task):
+        record.open -= 1  # the record waits for something else, often because of this child
+        return
     scheduler.arrive(record, namespace, partial(_keep_ended, record), task)
     scheduler.awaits.woke()
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task was cancelled, or failed with an error that nobody has looked at."""
+    return task.cancelled() or task._log_traceback
 
 
 def _keep_ended(record: Record, task: asyncio.Task[Any]) -> None:
@@ -481,14 +490,6 @@ def raise_unread(record: Record) -> None:
     for task in unread or ():
         if task._log_traceback and (error := task.exception()) is not None:
             raise error
-
-
-def _yielded(run: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a step of a child; a state future that it awaits is attached while the step lasts."""
-    awaited = run(*arguments)
-    if isinstance(awaited, StateFuture):
-        awaited._asyncio_view()
-    return awaited
 
 
 class Child(Coroutine[Any, Any, Any]):
@@ -529,7 +530,7 @@ class Child(Coroutine[Any, Any, Any]):
         # The loop's own hook would close a generator after the record has ended.
         sys.set_asyncgen_hooks(finalizer=scheduler.awaits.finalize)
         try:
-            return scheduler.step_of_child(self, _yielded, run, *arguments)
+            return scheduler.step_of_child(self, run, *arguments)
         finally:
             sys.set_asyncgen_hooks(*hooks)
             enter_scheduler(scope)

@@ -943,7 +943,10 @@ class Scheduler:
         if namespace != child.namespace:
             self.bind_namespace(child.namespace)
         try:
-            return run(*arguments)
+            awaited = run(*arguments)
+            if isinstance(awaited, StateFuture):
+                awaited._asyncio_view()  # attached while the step lasts
+            return awaited
         finally:
             child.namespace = context._namespace
             self._hold_back(record)
