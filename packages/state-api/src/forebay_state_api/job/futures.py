@@ -145,7 +145,7 @@ def current_scheduler() -> Waiter | None:
 
 def enter_scheduler(scheduler: Waiter | None) -> Waiter | None:
     """Make ``scheduler`` this thread's scheduler; return the previous one."""
-    before = current_scheduler()
+    before: Waiter | None = getattr(_SCOPE, "scheduler", None)
     _SCOPE.scheduler = scheduler
     return before
 
