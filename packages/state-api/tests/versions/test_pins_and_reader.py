@@ -1,11 +1,13 @@
 """Readers from outside pin a version before they read it; pins are renewed and expire."""
 
+import threading
 from datetime import timedelta
 
 import pytest
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.testing.storage import CountingStorage
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.markers import list_version
@@ -100,6 +102,25 @@ def test_it_pins_before_it_looks(query):
         ("get", "versions"),
         ("list", "data"),
     ]
+
+
+class Meeting(ForwardingStorage):
+    """Answers a request for a manifest when two of them wait."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self._two = threading.Barrier(2)
+
+    def get(self, name):
+        if "/manifest-" in name:
+            self._two.wait(100)
+        return super().get(name)
+
+
+def test_manifests_are_read_side_by_side(query):
+    query.run(4).batch(0)
+    with open_version(Meeting(query.storage), uid="op") as reader:
+        assert [one.made.subtask for one in reader.manifests] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("version", [None, 4])

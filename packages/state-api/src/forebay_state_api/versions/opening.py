@@ -19,6 +19,8 @@ next batch detects it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -217,18 +219,27 @@ def _run_again(batch: int) -> str:
 
 
 def parents_of(
-    storage: ObjectStorage, segments: Sequence[KeyGroupSegment], opened: KeyGroupRange
+    storage: ObjectStorage,
+    segments: Sequence[KeyGroupSegment],
+    opened: KeyGroupRange,
+    *,
+    threads: int = 1,
 ) -> Iterator[tuple[ParentState, Manifest]]:
-    """Yield the manifests that ``opened`` needs, one request each, clipped to it."""
+    """Yield the manifests that ``opened`` needs, one request each, clipped to it.
+
+    ``threads`` requests are made side by side.
+    """
+    parts = [(one.made.name, one.range.intersection(opened)) for one in segments]
+    needed = [(name, part) for name, part in parts if part is not None]
+    names = list(dict.fromkeys(name for name, _ in needed))
     read: dict[str, Manifest] = {}
-    for segment in segments:
-        part = segment.range.intersection(opened)
-        if part is None:
-            continue
-        name = segment.made.name
-        if name not in read:
-            read[name] = _read(storage, name)
-        yield clipped(read[name], part, opened), read[name]
+    with ThreadPoolExecutor(threads, "forebay-manifests") as pool:
+        each = pool.map if min(threads, len(names)) > 1 else map
+        manifests = iter(each(partial(_read, storage), names))
+        for name, part in needed:
+            if name not in read:
+                read[name] = next(manifests)
+            yield clipped(read[name], part, opened), read[name]
 
 
 def manifests_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.blobs import FileBlob
     from forebay_state_api.versions.manifest import Manifest
+
+_THREADS: Final = 16
 
 
 class VersionReader:
@@ -147,7 +149,7 @@ def _read(
     everything = KeyGroupRange(0, max_parallelism - 1)
     progress.stage("reading manifests", len(segments))
     found = []
-    for parent in opening.parents_of(storage, segments, groups or everything):
+    for parent in opening.parents_of(storage, segments, groups or everything, threads=_THREADS):
         found.append(parent)
         progress.advance()
     return found
