@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.keys import key_group_of
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
 
@@ -53,12 +54,19 @@ def values(df, *columns):
 def test_all_actions_of_a_dataframe_read_the_version_that_load_chose(job, read):
     df = read()
     assert values(df, "key", "n") == EVERY
-    assert df.rdd.getNumPartitions() == 2
+    assert df.rdd.getNumPartitions() == 1  # two subtasks that have little
     job.do(KEYS[1], ("n.update", 2_000))
     assert [*df.where("seen is not null").select("key", "seen").collect()] == [(KEYS[0], ["x"])]
     one = read(state="n", keys=f'["{KEYS[1]}"]')
     assert values(df.where(f"key = '{KEYS[1]}'"), "n") == [(1,)]
     assert values(one, "value") == [(1_000,)]
+
+
+def test_key_groups_that_lie_apart_are_read_by_several_tasks(job, read):
+    df = read(state="n", keyGroups="0-1,6-7")
+    assert df.rdd.getNumPartitions() == 2
+    wanted = [key for key in KEYS if key_group_of(key, 8) in {0, 1, 6, 7}]
+    assert values(df, "key") == sorted((key,) for key in wanted)
 
 
 def test_an_error_reaches_the_user(job, read):

@@ -19,6 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted
+from forebay_spark_runtime.data_source import snapshot_reader
 from forebay_state_api import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -26,7 +27,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
-from forebay_state_api.reading import choosing
+from forebay_state_api.reading import choosing, open_state
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import CountingStorage, KeyedJob
 from forebay_state_api.versions.pins import list_pins
@@ -114,7 +115,29 @@ def test_the_table_of_an_operator(job, read):
     row = next(one for one in frame.rows("key", "seen", "last", "visits") if one[1])
     visit = {"at": NOON, "took": VISIT.took, "price": "1.50", "opens": "09:30:00.000000"}
     assert row == (KEYS[0], ["x"], 0.5, [("home", visit)])
-    assert len(frame.partitions()) == 2
+
+
+def test_a_task_reads_several_subtasks_that_have_little(make_job, read, tmp_path, monkeypatch):
+    job = make_job(N, parallelism=4)
+    job.scripts([(key, [("n.update", at)]) for at, key in enumerate(KEYS)])
+    frame = read(state="n", provisional="true")
+
+    def ranges():
+        return [(part.groups.start, part.groups.end) for _, part in frame.partitions()]
+
+    assert ranges() == [(0, 7)]
+    assert frame.rows("key", "value") == sorted(EVERY, key=str)
+    opened = open_state(str(tmp_path), query="query", uid="operator", provisional=True)
+    with opened as snapshot:
+        two_subtasks = int(4 * snapshot.bytes_per_group) + 1
+    monkeypatch.setattr(snapshot_reader, "TASK_BYTES", two_subtasks)
+    assert ranges() == [(0, 3), (4, 7)]
+    assert frame.rows("key", "value") == sorted(EVERY, key=str)
+    monkeypatch.setattr(snapshot_reader, "TASK_BYTES", 1)
+    assert ranges() == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    monkeypatch.undo()
+    frame = read(state="n", provisional="true", keyGroups="0-2,4,5")
+    assert ranges() == [(0, 2), (4, 5)]
 
 
 def test_a_flattened_state(job, read):

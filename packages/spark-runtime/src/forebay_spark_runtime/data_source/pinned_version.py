@@ -42,6 +42,8 @@ class PinnedVersion:
     max_parallelism: int
     parts: tuple[KeyGroupRange, ...]
     """The key groups of the subtasks that made the version."""
+    bytes_per_group: float
+    """The stored bytes of a key group, on average."""
     now_us: int | None
     key: Mapping[str, Any]
     """The description of keys."""
@@ -84,6 +86,7 @@ class PinnedVersion:
             pin_id=opened.reader.pin.id,
             max_parallelism=snapshot.max_parallelism,
             parts=tuple(opened.parts(snapshot.key_groups)),
+            bytes_per_group=snapshot.bytes_per_group,
             now_us=snapshot.now_us,
             key=snapshot.key_codec.description,
             keys=keys,

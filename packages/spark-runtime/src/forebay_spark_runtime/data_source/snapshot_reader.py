@@ -1,9 +1,9 @@
-"""Readers of one version: a partition for each range of key groups, filters that narrow them."""
+"""Readers of one version: partitions are ranges of key groups, which filters narrow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
+TASK_BYTES: Final = 4 << 20
+"""The stored bytes below which neighbouring subtasks' key groups are read by one task: to start
+another one takes as long as to read so much."""
 
 
 @attrs.frozen
@@ -43,7 +47,7 @@ class SnapshotReader(DataSourceReader):
         self._wanted = version.options.key_groups
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what each task reads: the key groups of one subtask, or the keys in them."""
+        """Return what each task reads: the key groups of some subtasks, or the keys of one."""
         version = self._version
         version.hold()
         if version.keys is not None:
@@ -53,7 +57,8 @@ class SnapshotReader(DataSourceReader):
                 for part in version.parts
                 if (found := tuple(key for group, key in placed if part.start <= group <= part.end))
             ]
-        return [StatePartition(part) for part in chosen(version.parts, self._wanted)]
+        parts = chosen(version.parts, self._wanted)
+        return [StatePartition(part) for part in joined(parts, version.bytes_per_group)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
@@ -67,6 +72,21 @@ class SnapshotReader(DataSourceReader):
             found = rows(snapshot, version.options, keys=keys, namespace=version.namespace)
             for batch in found:
                 yield fitted(batch, target)
+
+
+def joined(parts: Iterable[KeyGroupRange], bytes_per_group: float) -> Iterator[KeyGroupRange]:
+    """Join neighbours, as many as have `TASK_BYTES` stored on average; none is split."""
+    most = TASK_BYTES / bytes_per_group
+    last: KeyGroupRange | None = None
+    for part in parts:
+        if last is not None and last.end + 1 == part.start and len(last) + len(part) <= most:
+            last = KeyGroupRange(last.start, part.end)
+            continue
+        if last is not None:
+            yield last
+        last = part
+    if last is not None:
+        yield last
 
 
 class PushdownReader(SnapshotReader):
