@@ -7,7 +7,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from forebay_spark_runtime.importing.table_task import PartAnswer, TablePlan
+from forebay_spark_runtime.importing.dataframes import FirstVersionPlan
+from forebay_spark_runtime.importing.table_task import PartAnswer
 from forebay_state_api.contract.migration import Lineage
 from forebay_state_api.importing.declared_states import DeclaredStates
 from forebay_state_api.importing.tables import TableLayout
@@ -41,8 +42,9 @@ PARTS = 2
 
 @pytest.fixture
 def plan(tmp_path):
-    made = TablePlan(
+    made = FirstVersionPlan(
         declared=DECLARED,
+        uid="counts",
         layouts=LAYOUTS,
         state_dir=str(tmp_path),
         query="visits",

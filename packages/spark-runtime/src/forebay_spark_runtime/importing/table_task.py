@@ -1,4 +1,4 @@
-"""The task of an import of DataFrames: check one part's rows of all tables, and write them.
+"""The tasks of an import of DataFrames: each checks one part's rows of all tables, and writes them.
 
 The rows come in one DataFrame: the number of the table, and a struct for each table, of which one
 is filled.
@@ -6,6 +6,7 @@ is filled.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -17,15 +18,15 @@ from pyspark import TaskContext
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.checked_tables import CheckedTables
-from forebay_state_api.importing.first_version import NewOperator
-from forebay_state_api.keys import KeyGroupRange, key_group_range_of
-from forebay_state_api.plugins import plugins
+from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.versions.imported import ImportedPart
 
 if TYPE_CHECKING:
-    from forebay_state_api.importing.declared_states import DeclaredStates
+    from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.importing.tables import TableLayout
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.reading.stored_states import StateInfo
     from forebay_state_api.settings import Settings
 
 TABLE: Final = "table"
@@ -68,40 +69,48 @@ class PartAnswer:
 
 
 @attrs.frozen(kw_only=True)
-class TablePlan:
+class ImportPlan(abc.ABC):
     """Everything that a task needs; it is sent to the workers."""
 
-    declared: DeclaredStates
-    layouts: Sequence[TableLayout]
-    """The tables, by number."""
     state_dir: str
     query: str
+    uid: str
     settings: Settings = attrs.field(repr=False)
+    layouts: Sequence[TableLayout]
+    """The tables, by number."""
     parallelism: int
     max_parallelism: int
     now_us: int
+    """The time of last access of content without one."""
     dry_run: bool
 
     @cached_property
-    def operator(self) -> NewOperator:
-        """The operator that is made."""
-        at = ReadFrom.with_settings(
-            self.state_dir, query=self.query, uid=self.declared.uid, settings=self.settings
+    def read(self) -> ReadFrom:
+        """The operator's folder."""
+        return ReadFrom.with_settings(
+            self.state_dir, query=self.query, uid=self.uid, settings=self.settings
         )
-        return NewOperator(
-            at=at,
-            backend=plugins().backend(self.settings["state.backend"]),
-            declared=self.declared,
-            max_parallelism=self.max_parallelism,
-            now_us=self.now_us,
-        )
+
+    @property
+    @abc.abstractmethod
+    def states(self) -> Mapping[str, StateInfo]:
+        """The operator's states by name."""
+
+    @property
+    @abc.abstractmethod
+    def key(self) -> ValueCodec:
+        """The codec of keys."""
+
+    @abc.abstractmethod
+    def write(self, tables: CheckedTables, subtask: int, groups: KeyGroupRange) -> ImportedPart:
+        """Write the files of a subtask, whose rows all ``tables`` have."""
 
     def tables(self, groups: KeyGroupRange) -> CheckedTables:
         """Return the tables of one part, without rows."""
         return CheckedTables(
             self.layouts,
-            self.operator.states,
-            self.operator.key,
+            self.states,
+            self.key,
             [groups],
             groups=self.max_parallelism,
             now_us=self.now_us,
@@ -118,7 +127,7 @@ class TablePlan:
                 tables.finish()
             except ConfigurationError as error:
                 return PartAnswer(fault=str(error))
-            part = None if self.dry_run else self.operator.write(tables, 0, groups, subtask)
+            part = None if self.dry_run else self.write(tables, subtask, groups)
             return PartAnswer(part=part, rows=tables.rows, timers=tables.timers)
 
 
@@ -135,7 +144,7 @@ def _by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
 class TableTask:
     """Makes the part of the subtask whose number is the partition's."""
 
-    plan: TablePlan
+    plan: ImportPlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row of `ANSWER`."""

@@ -6,45 +6,26 @@ is checked before the first file is written, and the copy counts when all of it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from forebay_state_api.contract.backend import NO_TIME, Opening
-from forebay_state_api.contract.changes import Changes, PointChanges
-from forebay_state_api.engine.timers.cells import BY_KEY, DIRECTORY, TIMERS
-from forebay_state_api.engine.timers.watermark import TimerClocks
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.checked_tables import CheckedTables
-from forebay_state_api.importing.part import ImportedTimer, PartWriter
 from forebay_state_api.importing.spark_checkpoint import StoppedQuery
 from forebay_state_api.importing.tables import Tables
+from forebay_state_api.importing.version_edit import StoredTypes, VersionEdit
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.reading.choosing import ReadFrom
-from forebay_state_api.reading.rows import cells_of
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_api.reading.stored_states import spec_of, timer_spec
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.commit import merged
 from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.finality import Shown
-from forebay_state_api.versions.imported import (
-    ImportedPart,
-    ImportTarget,
-    open_replaced,
-    publish,
-)
-from forebay_state_api.versions.manifest import TTL_US, lineages_of
-from forebay_state_api.versions.operator_state import OperatorStateContent
+from forebay_state_api.versions.imported import ImportTarget, open_replaced, publish
 
 if TYPE_CHECKING:
-    from forebay_state_api.contract.backend import TableSpec
-    from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.keys import KeyGroupRange
-    from forebay_state_api.versions.manifest import Manifest
-
-_KEYS: Final = 4_096
+    from forebay_state_api.versions.imported import ImportedPart
 
 
 @attrs.frozen(kw_only=True)
@@ -140,9 +121,19 @@ def replace_version(
     storage = snapshot.source.storage
     target = ImportTarget.replacing(storage, snapshot.opened.reader)
     removed = frozenset(map(snapshot.address_of, without_keys))
-    with _checked(snapshot, tables) as checked:
-        edit = _Edit(snapshot, checked, removed)
-        run = None if dry_run else edit.publish(storage, target, progress)
+    types = stored_types(snapshot, timers=tables.timers is not None)
+    ranges = [manifest.made.range for manifest in snapshot.manifests]
+    now_us = imported_at_us(snapshot)
+    with CheckedTables.of(tables, types.states, types.key_codec, ranges, now_us=now_us) as checked:
+        run = None
+        if not dry_run:
+            edit = VersionEdit(snapshot, checked, types, removed)
+            progress.stage("writing", len(ranges))
+            parts = []
+            for number, manifest in enumerate(snapshot.manifests):
+                parts.append(edit.part(number, manifest, target.version))
+                progress.advance()
+            run = publish_copy(snapshot, target, parts)
         return Replaced(
             version=target.version,
             run=run,
@@ -151,164 +142,33 @@ def replace_version(
         )
 
 
-def _checked(snapshot: Snapshot, tables: Tables) -> CheckedTables:
-    key = snapshot.key_codec
-    if key is None:
-        raise ConfigurationError(
-            f"version {snapshot.version} of operator {snapshot.uid!r} has no keyed state"
-        )
-    if tables.timers is not None and timer_spec(snapshot.manifests) is None:
-        raise ConfigurationError(
-            f"version {snapshot.version} of operator {snapshot.uid!r} has no table of timers: its "
-            "function has no on_timer"
-        )
-    ranges = [manifest.made.range for manifest in snapshot.manifests]
-    now_us = 0 if snapshot.now_us is None else snapshot.now_us
-    return CheckedTables.of(tables, snapshot.states, key, ranges, now_us=now_us)
+def stored_types(snapshot: Snapshot, *, timers: bool) -> StoredTypes:
+    """Return the types of a version that is edited; ``timers``: with a table of timers.
+
+    Raises `ConfigurationError` if the version has no such content.
+    """
+    where = f"version {snapshot.version} of operator {snapshot.uid!r}"
+    types = StoredTypes.of(snapshot.manifests)
+    if types is None:
+        raise ConfigurationError(f"{where} has no keyed state")
+    if timers and types.timers is None:
+        raise ConfigurationError(f"{where} has no table of timers: its function has no on_timer")
+    return types
 
 
-class _Edit:
-    """The edited content of a version, part by part."""
-
-    def __init__(self, snapshot: Snapshot, tables: CheckedTables, removed: frozenset[Any]) -> None:
-        """``removed`` are the addresses of keys."""
-        self._snapshot = snapshot
-        self._tables = tables
-        self._removed = removed
-        manifests = snapshot.manifests
-        # The lists of each key's timers follow from the timers: a job lists them again.
-        left_out = {BY_KEY} if tables.has_timers else set()
-        lineages = lineages_of(manifests)
-        self._lineages = {name: one for name, one in lineages.items() if name not in left_out}
-        # Of all subtasks: a table may bring cells of a state to one that has declared nothing.
-        self._descriptions = _without(merged([one.descriptions for one in manifests], {}), left_out)
-        self._generations = _without(merged([one.generations for one in manifests], {}), left_out)
-        self._ttl_us = merged([one.metrics.get(TTL_US, {}) for one in manifests], {})
-        self._timers = timer_spec(snapshot.manifests)
-
-    def publish(self, storage: ObjectStorage, target: ImportTarget, progress: Progress) -> str:
-        """Write all parts and make them a version; return the key of its run."""
-        manifests = self._snapshot.manifests
-        progress.stage("writing", len(manifests))
-        parts = []
-        for number, manifest in enumerate(manifests):
-            parts.append(self._part(number, manifest, target.version))
-            progress.advance()
-        return publish(
-            storage,
-            target,
-            parts,
-            uid=self._snapshot.uid,
-            backend=manifests[0].backend,
-            now_us=max(manifest.now_us for manifest in manifests),
-        )
-
-    def _part(self, number: int, manifest: Manifest, version: int) -> ImportedPart:
-        """Write one subtask's files."""
-        groups = manifest.made.range
-        operator_state = OperatorStateContent.loaded(manifest.operator_state)
-        with PartWriter(self._snapshot.opened.backend, self._opening(manifest)) as writer:
-            for name, lineage in self._lineages.items():
-                if name not in (TIMERS, DIRECTORY):
-                    self._copy(writer, spec_of(lineage), groups)
-            for spec, changes in self._tables.changes(number):
-                writer.apply(spec, self._without_removed(changes, spec))
-            if self._timers is not None:
-                assert self._snapshot.key_codec is not None
-                timers = self._timers_of(number, self._timers, groups)
-                writer.add_timers(self._snapshot.key_codec, timers)
-            part = writer.commit(version, manifest.made.subtask)
-        return attrs.evolve(
-            part,
-            descriptions=self._descriptions,
-            generations=self._generations,
-            operator_state=manifest.operator_state,
-            operator_files=[blob.name for blob in operator_state.files()],
-            metrics={TTL_US: self._ttl_us} if self._ttl_us else {},
-            times=self._times(manifest, part),
-        )
-
-    def _times(self, manifest: Manifest, part: ImportedPart) -> Mapping[str, Any]:
-        """Return the clocks of timers: those of the version, with the next of new timers."""
-        if not self._tables.has_timers:
-            return manifest.times
-        next_us = TimerClocks.loaded(part.times).next_us
-        clocks = TimerClocks.loaded(manifest.times)
-        return attrs.evolve(clocks, next_us=next_us, lists=False).stored()
-
-    def _opening(self, manifest: Manifest) -> Opening:
-        source = self._snapshot.source
-        return Opening(
-            storage=source.storage,
-            path=f"{source.storage.url}#import",
-            uid=self._snapshot.uid,
-            version=0,
-            range=manifest.made.range,
-            parents=(),
-            options=source.options_of(self._snapshot.opened.backend),
-            now_us=NO_TIME,
-            cache_bytes=0,
-        )
-
-    def _copy(self, writer: PartWriter, spec: TableSpec, groups: KeyGroupRange) -> None:
-        writer.declare(spec)
-        if spec.name not in self._tables.names:
-            for one in self._stored(spec, groups):
-                writer.apply(spec, self._without_removed(one, spec))
-
-    def _stored(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[Changes]:
-        with self._snapshot.opened.scanning(groups) as backend:
-            yield from backend.table(spec).export(_KEYS)
-
-    def _without_removed(self, changes: Changes, spec: TableSpec) -> Changes:
-        if not self._removed:
-            return changes
-        stays = self._stays(spec)
-        points = {name: _points(one, stays) for name, one in changes.points.items()}
-        lists = {name: _by_key(one, stays) for name, one in changes.lists.items()}
-        maps = {name: _by_key(one, stays) for name, one in changes.maps.items()}
-        return Changes(
-            points={name: one for name, one in points.items() if one.keys},
-            lists={name: one for name, one in lists.items() if one},
-            maps={name: one for name, one in maps.items() if one},
-        )
-
-    def _stays(self, spec: TableSpec) -> Callable[[Any], bool]:
-        address = spec.key.address
-        if address is None:
-            return lambda key: key not in self._removed
-        return lambda key: address(key) not in self._removed
-
-    def _timers_of(
-        self, number: int, spec: TableSpec, groups: KeyGroupRange
-    ) -> Iterator[ImportedTimer]:
-        timers = (
-            self._tables.timers_of(number)
-            if self._tables.has_timers
-            else self._stored_timers(spec, groups)
-        )
-        for timer in timers:
-            if self._snapshot.address_of(timer.key) not in self._removed:
-                yield timer
-
-    def _stored_timers(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[ImportedTimer]:
-        assert spec.user_key is not None
-        original = spec.user_key.original or (lambda address: address)
-        for changes in self._stored(spec, groups):
-            for cell in cells_of(changes):
-                for at_us, key, packed in map(original, cell.content):
-                    yield ImportedTimer(cell.group, cell.key[1], at_us, key, packed)
+def imported_at_us(snapshot: Snapshot) -> int:
+    """Return the time of last access of content without one."""
+    return 0 if snapshot.now_us is None else snapshot.now_us
 
 
-def _without(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: entry for name, entry in entries.items() if name not in names}
-
-
-def _points(changes: PointChanges, stays: Callable[[Any], bool]) -> PointChanges:
-    rows = zip(changes.keys, changes.groups, changes.values, strict=True)
-    kept = [row for row in rows if stays(row[0])]
-    return PointChanges(*([row[part] for row in kept] for part in range(3)))
-
-
-def _by_key(changes: Mapping[Any, Any], stays: Callable[[Any], bool]) -> dict[Any, Any]:
-    return {key: change for key, change in changes.items() if stays(key)}
+def publish_copy(snapshot: Snapshot, target: ImportTarget, parts: Sequence[ImportedPart]) -> str:
+    """Make the parts of all subtasks the version; return the key of its run."""
+    manifests = snapshot.manifests
+    return publish(
+        snapshot.source.storage,
+        target,
+        parts,
+        uid=snapshot.uid,
+        backend=manifests[0].backend,
+        now_us=max(manifest.now_us for manifest in manifests),
+    )

@@ -51,10 +51,16 @@ class StateInfo:
 
 def states_of(manifests: Sequence[Manifest]) -> dict[str, StateInfo]:
     """Return the keyed states of a version by name, without the tables of timers."""
-    lineages = lineages_of(manifests)
     durations: dict[str, int] = {}
     for manifest in manifests:
         durations |= manifest.metrics.get(TTL_US, {})
+    return states_of_lineages(lineages_of(manifests), durations)
+
+
+def states_of_lineages(
+    lineages: Mapping[str, Lineage], durations: Mapping[str, int]
+) -> dict[str, StateInfo]:
+    """Return the keyed states among tables; ``durations`` are their times to live, in µs."""
     names = sorted(lineages.keys() - TIMER_TABLES)
     return {name: state_of(lineages[name], durations.get(name)) for name in names}
 
@@ -124,7 +130,12 @@ def read_by_position(spec: TableSpec) -> TableSpec:
 
 def timer_spec(manifests: Sequence[Manifest]) -> TableSpec | None:
     """Return the spec of the table of timers; ``None`` if the operator has had none."""
-    lineage = lineages_of(manifests).get(TIMERS)
+    return timer_spec_of(lineages_of(manifests))
+
+
+def timer_spec_of(lineages: Mapping[str, Lineage]) -> TableSpec | None:
+    """Return the spec of the table of timers among tables."""
+    lineage = lineages.get(TIMERS)
     if lineage is None:
         return None
     return attrs.evolve(spec_of(lineage), value=codec_for(bool, what="a timer"))
