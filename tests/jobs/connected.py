@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from forebay_spark_runtime import broadcast, keyed
+from forebay_spark_runtime.importing import import_state
 from forebay_spark_runtime.metrics import operators_of
 from forebay_state_api import (
     Calls,
@@ -103,6 +104,7 @@ class Scenarios:
         "foreach_batch_twice",
         "bounded",
         "snapshots",
+        "imported",
         "broadcast",
         "calls",
         "default_parallelism",
@@ -219,6 +221,15 @@ class Scenarios:
             sorted(tuple(row) for row in version.select("key", "value").collect())
             for version in versions
         ]
+
+    def imported(self):
+        """A DataFrame that becomes the first version of an operator, and what goes on from it."""
+        users = self.spark.createDataFrame([("ann", 7), ("eve", 1)], "key string, n long")
+        name = {"query": "imported", "uid": "counts"}
+        done = import_state(users, function=Count, parallelism=3, **name)
+        df = self.spark.createDataFrame([("ann",), ("bob",)], "user string")
+        rows = self.counted(df, query="imported", batch_id=0).collect()
+        return [done.rows, sorted(tuple(row) for row in rows)]
 
     def broadcast(self):
         """Each subtask gets the numbers of users from a second DataFrame."""

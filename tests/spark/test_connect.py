@@ -67,6 +67,10 @@ def test_snapshots_of_state(found):
     assert first == [["ann", 2], ["bob", 1]]
 
 
+def test_an_imported_first_version(found):
+    assert found["imported"] == [{"n": 2}, [["ann", 8], ["bob", 1]]]
+
+
 def test_a_broadcast_input(found):
     assert found["broadcast"] == [["ann", 1], ["bob", 2]]
 
