@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import Mock
 
@@ -379,6 +380,33 @@ def test_the_command_makes_an_operator_of_what_it_exported(directory, monkeypatc
     assert done["rows"]["seen"] == 10
 
 
+KEEPS_TOTALS = """
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+class Keep(KeyedProcessFunction):
+    def open(self, context):
+        context.get_state(ValueStateDescriptor("total", int))
+
+    def process_element(self, row, ctx):
+        yield row
+"""
+
+
+def test_the_program_imports_a_file(heap):
+    pq.write_table(totals(a=1, b=2)["total"], heap.folder / "total.parquet")
+    (heap.folder / "keeping.py").write_text(KEEPS_TOTALS)
+    program = [str(Path(sys.executable).with_name("forebay")), "state", "import"]
+    where = ["--state-dir", heap.state_dir, "--query=orders", "--uid=totals"]
+    types = ["--function=keeping:Keep", "--key=string", "--conf=spark.forebay.state.backend=heap"]
+    asked = [*program, "total=total.parquet", *where, *types, "--json"]
+    said = subprocess.run(asked, check=True, cwd=heap.folder, timeout=100, stdout=subprocess.PIPE)
+    done = json.loads(said.stdout)
+    assert (done["version"], done["rows"]) == (1, {"total": 2})
+    with heap.opened() as found:
+        assert found.run == done["run"]
+        assert found.get_many("total", ["a", "b"]) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -423,20 +451,12 @@ def test_rows_that_do_not_fit_on_the_local_disk(heap, monkeypatch):
     assert heap.files() == []
 
 
-KILLED = """
+KILLED = f"""
 import os, signal, sys
 import pyarrow as pa
 from forebay_state_api.importing import import_state
 from forebay_state_api.storage.obstore import LocalStorage
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-
-class Keep(KeyedProcessFunction):
-    def open(self, context):
-        context.get_state(ValueStateDescriptor("total", int))
-
-    def process_element(self, row, ctx):
-        yield row
-
+{KEEPS_TOTALS}
 def killed_before(put):
     def changed(self, name, data):
         left[0] -= 1
@@ -448,8 +468,8 @@ def killed_before(put):
 left = [int(sys.argv[2])]
 LocalStorage.put = killed_before(LocalStorage.put)
 LocalStorage.put_if_absent = killed_before(LocalStorage.put_if_absent)
-table = {"total": pa.table({"key": ["a"], "value": [100]})}
-names = {"query": "orders", "uid": "totals", "tables": table, "max_parallelism": 16}
+table = dict(total=pa.table(dict(key=["a"], value=[100])))
+names = dict(query="orders", uid="totals", tables=table, max_parallelism=16)
 import_state(sys.argv[1], **names, function=Keep, key="string")
 """
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 import pyspark
@@ -612,5 +615,35 @@ def test_the_command_takes_a_query_over(stage):
     done = CliRunner().invoke(import_tws_command, [*arguments, "--json"], catch_exceptions=False)
     found = json.loads(done.stdout)
     assert (found["query"], found["version"], found["rows"]) == (str(made.id), 1, {"n": 1})
+    stage.put({"user": "ann", "n": 2})
+    assert query.goes_on() == [("ann", 1), ("ann", 3)]
+
+
+GOES_ON = """
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        yield row
+"""
+
+
+@pytest.mark.slow
+def test_the_program_takes_a_query_over(stage):
+    stage.put({"user": "ann", "n": 1})
+    query = Takeover(stage, SparkCount(), Count())
+    made = query.on_spark()
+    (stage.folder / "counting.py").write_text(GOES_ON)
+    program = str(Path(sys.executable).with_name("forebay"))
+    asked = [program, "import-tws", str(stage.checkpoint), "--into", str(query.copied)]
+    asked += ["--uid=counts", "--state-dir", str(stage.state), "--function=counting:Count"]
+    found = subprocess.run(
+        [*asked, "--json"], check=True, cwd=stage.folder, stdout=subprocess.PIPE, timeout=200
+    )
+    done = json.loads(found.stdout)
+    assert (done["query"], done["version"], done["rows"]) == (str(made.id), 1, {"n": 1})
     stage.put({"user": "ann", "n": 2})
     assert query.goes_on() == [("ann", 1), ("ann", 3)]
