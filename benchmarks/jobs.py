@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
@@ -124,23 +124,29 @@ def arrow_without_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_arrays([batch.column(0), amounts, amounts, amounts], COLUMNS)
 
 
+class Build(Protocol):
+    """Builds a job of the events, with a state directory; returns the output."""
+
+    def __call__(
+        self, events: DataFrame, state_dir: Path, partitions: int = PARTITIONS
+    ) -> DataFrame:
+        """``partitions`` are those of the state, in a session whose shuffles have as many."""
+
+
 @attrs.frozen(kw_only=True)
 class Job:
     """One implementation of the work."""
 
     name: str
     about: str
-    build: Callable[[DataFrame, Path], DataFrame]
-    """A function of the events and a state directory; it returns the output."""
+    build: Build
     output_mode: str = "append"
     conf: Mapping[str, str] = attrs.field(factory=dict)
     """Session settings that only this job has."""
 
 
-def _ours(
-    form: str, output: str = OUTPUT, **arguments: Any
-) -> Callable[[DataFrame, Path], DataFrame]:
-    def build(events: DataFrame, state_dir: Path) -> DataFrame:
+def _ours(form: str, output: str = OUTPUT, **arguments: Any) -> Build:
+    def build(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
         # Imported here, so that the peers' processes do not load our packages.
         from benchmarks import functions
         from forebay_spark_runtime import keyed
@@ -149,7 +155,8 @@ def _ours(
             events,
             "user",
             uid="bench",
-            parallelism=PARTITIONS,
+            parallelism=partitions,
+            max_parallelism=max(partitions, 128),
             state_dir=str(state_dir),
             **arguments,
         )
@@ -160,23 +167,24 @@ def _ours(
 
 def _mapped(
     function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-) -> Callable[[DataFrame, Path], DataFrame]:
-    def build(events: DataFrame, _state_dir: Path) -> DataFrame:
-        return events.repartition(PARTITIONS, "user").mapInArrow(function, OUTPUT)
+) -> Build:
+    def build(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
+        del state_dir
+        return events.repartition(partitions, "user").mapInArrow(function, OUTPUT)
 
     return build
 
 
-def _transform_with_state(
-    processor: type[StatefulProcessor], output: str, time_mode: str
-) -> Callable[[DataFrame, Path], DataFrame]:
-    def build(events: DataFrame, _state_dir: Path) -> DataFrame:
+def _transform_with_state(processor: type[StatefulProcessor], output: str, time_mode: str) -> Build:
+    def build(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
+        del state_dir, partitions
         return events.groupBy("user").transformWithState(processor(), output, "Append", time_mode)
 
     return build
 
 
-def _jvm_aggregation(events: DataFrame, _state_dir: Path) -> DataFrame:
+def _jvm_aggregation(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
+    del state_dir, partitions
     return events.groupBy("user").agg(F.count("*").alias("cnt"), F.sum("amount").alias("total"))
 
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from benchmarks.functions import CountSync
-from benchmarks.jobs import JOBS
+from benchmarks.jobs import JOBS, PARTITIONS
 from benchmarks.one_run import start_session
 from benchmarks.report import Line, Result, benchmark
-from benchmarks.spark_reading import PEER, STATE, make_events, make_state, theirs
+from benchmarks.spark_reading import PEER, STATE, State, make_events
 from forebay_spark_runtime.importing import import_tws
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def take_over(spark: SparkSession, folder: Path, into: Path, keys: int) -> None:
+def take_over(spark: SparkSession, state: State, into: Path, keys: int) -> None:
     """Import the state, with its checkpoint, into new directories."""
     done = import_tws(
         spark,
-        str(folder / PEER / "checkpoint"),
+        str(state.place / "checkpoint"),
         CountSync(),
         into=str(into / "checkpoint"),
         state_dir=str(into / "state"),
@@ -51,9 +51,9 @@ def take_over(spark: SparkSession, folder: Path, into: Path, keys: int) -> None:
     assert done.rows == {STATE: keys}
 
 
-def read_to_python(spark: SparkSession, folder: Path) -> None:
+def read_to_python(spark: SparkSession, state: State) -> None:
     """Let Spark's reader send all rows to Python, which drops them."""
-    rows = theirs(spark, folder)
+    rows = state.read(spark)
     rows.mapInArrow(lambda batches: (b for b in batches if not b.num_rows), rows.schema).count()
 
 
@@ -66,16 +66,18 @@ def main(*, keys: int, pairs: int, memory: str) -> Result:
     spark = start_session(JOBS[PEER], memory)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        make_state(spark, JOBS[PEER], make_events(spark, keys, folder), folder)
+        make_events(spark, keys, folder)
+        state = State(JOBS[PEER], PARTITIONS, folder)
+        state.make(spark)
         lines = []
         for backend in BACKENDS:
             spark.conf.set("spark.forebay.state.backend", backend)
-            take_over(spark, folder, folder / f"{backend}-warm", keys)
+            take_over(spark, state, folder / f"{backend}-warm", keys)
             taken, read = [], []
             for pair in range(pairs):
                 into = folder / f"{backend}-{pair}"
-                taken.append(seconds(partial(take_over, spark, folder, into, keys)))
-                read.append(seconds(partial(read_to_python, spark, folder)))
+                taken.append(seconds(partial(take_over, spark, state, into, keys)))
+                read.append(seconds(partial(read_to_python, spark, state)))
             lines.append(
                 Line(
                     what=f"{backend}: `import-tws`, checked, written and published",
