@@ -13,6 +13,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -37,8 +38,8 @@ DEFAULT: Final = 200
 TIMES_FASTER: Final = 3.0
 COMPARED: Final = {
     "as it is made by default": (DEFAULT, PARTITIONS),
-    f"{DEFAULT} partitions each": (DEFAULT, DEFAULT),
-    f"{PARTITIONS} partitions each": (PARTITIONS, PARTITIONS),
+    f"in {DEFAULT} partitions each": (DEFAULT, DEFAULT),
+    f"in {PARTITIONS} partitions each": (PARTITIONS, PARTITIONS),
 }
 """Comparison → the partitions of Spark's state, and the subtasks of ours."""
 STATE: Final = "acc"
@@ -227,9 +228,9 @@ def main(*, keys: int, rounds: int, memory: str, folder: Path | None) -> Result:
         ]
         for state in states:
             state.make(spark)
-        reads: dict[str, Callable[[], DataFrame]] = {READY_NAME: lambda: ready(spark, keys)}
+        reads: dict[str, Callable[[], DataFrame]] = {READY_NAME: partial(ready, spark, keys)}
         for state in states:
-            reads[named(state.job.name, state.partitions)] = lambda state=state: state.read(spark)
+            reads[named(state.job.name, state.partitions)] = partial(state.read, spark)
         times = timed(reads, keys=keys, rounds=rounds)
         spark.stop()
     return Result(
