@@ -127,7 +127,7 @@ def test_nobody_listens() -> None:
     started = time.monotonic()
     with pytest.raises(StorageError, match=r"could not read 'a'.*check the address"):
         s3(free_port(), **{"retry-budget": 0.3}).get("a")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_somebody_listens_and_never_answers() -> None:
