@@ -65,8 +65,17 @@ def check(job: KeyedJob, model: Model, keys: list[str]) -> None:
     assert job.peek_all(keys) == [model.holds(key) for key in keys]
 
 
-@pytest.mark.parametrize("steps", [(1, 2, 1), (2, 1, 2), (1, 3, 2)])
-@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize(
+    ("steps", "same_process"),
+    [
+        ((2, 1, 2), True),
+        ((1, 3, 2), False),
+        pytest.param((1, 2, 1), True, marks=pytest.mark.slow),
+        pytest.param((1, 3, 2), True, marks=pytest.mark.slow),
+        pytest.param((1, 2, 1), False, marks=pytest.mark.slow),
+        pytest.param((2, 1, 2), False, marks=pytest.mark.slow),
+    ],
+)
 def test_the_newest_value_is_found_after_every_step(
     steps: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, *, same_process: bool
 ) -> None:

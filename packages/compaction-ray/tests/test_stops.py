@@ -106,8 +106,19 @@ TROUBLES = [
 ]
 
 
-@pytest.mark.parametrize("strategy", ["fallback", "fail"])
-@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
+@pytest.mark.parametrize(
+    ("trouble", "strategy"),
+    [
+        *((trouble, "fail") for trouble in TROUBLES),
+        *((trouble, "fallback") for trouble in (no_worker, unknown_format, job_too_old)),
+        *(
+            pytest.param(trouble, "fallback", marks=pytest.mark.slow)
+            for trouble in TROUBLES
+            if trouble not in (no_worker, unknown_format, job_too_old)
+        ),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.__name__,
+)
 def test_what_the_service_suffers_stops_a_query_only_if_told_to(trouble, strategy):
     with contextlib.closing(Query(failure_strategy=strategy)) as query:
         for _ in range(6):

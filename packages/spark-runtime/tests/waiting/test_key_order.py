@@ -128,9 +128,14 @@ async def called(rows, capacity, buffer, policy):
 @pytest.mark.parametrize(
     ("window", "policy"),
     [
-        (window, policy)
+        pytest.param(window, policy, marks=[pytest.mark.slow] * (window == DEFAULTS and not both))
         for window in [(1, 0), (2, 0), (2, 1), (4, 8), (20, 200), DEFAULTS]
-        for policy in [{}, RETRIES, HEDGES, {**RETRIES, **HEDGES}]
+        for policy, both in [
+            ({}, False),
+            (RETRIES, False),
+            (HEDGES, False),
+            ({**RETRIES, **HEDGES}, True),
+        ]
     ],
     ids=str,
 )
