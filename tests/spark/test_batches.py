@@ -50,7 +50,7 @@ def test_a_bounded_dataframe_needs_no_state_directory(spark, users):
     assert sorted(counted(users).collect()) == ONCE
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_a_harness_opens_what_spark_has_stored(stage, users, backend):
     assert sorted(counted(users, query="nightly", backend=backend).collect()) == ONCE
     of = {"uid": "counts", "state_dir": stage.state, "backend": backend, "key_type": str}

@@ -30,7 +30,7 @@ SWITCHES = {
 }
 
 
-@pytest.fixture(params=SWITCHES)
+@pytest.fixture(params=["autumn", pytest.param("spring", marks=pytest.mark.slow)])
 def pair(request):
     """Two times in the hour in which the clocks of Berlin change."""
     first, gap = SWITCHES[request.param]

@@ -34,7 +34,10 @@ class CountBoth(KeyedCoProcessFunction):
     process_element2 = process_element1
 
 
-@pytest.fixture(params=["true", "false"], ids=["adaptive", "not adaptive"])
+@pytest.fixture(
+    params=["true", pytest.param("false", marks=pytest.mark.slow)],
+    ids=["adaptive", "not adaptive"],
+)
 def adaptive(spark, request):
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", request.param)
@@ -52,6 +55,9 @@ def made_by_all(stage, versions):
     assert found == dict.fromkeys(versions, 2)
 
 
+@pytest.mark.parametrize(
+    "adaptive", ["true", "false"], ids=["adaptive", "not adaptive"], indirect=True
+)
 def test_a_filter_that_leaves_nothing(stage, adaptive):
     for n in (1, 0, 0, 1):
         stage.put({"user": "ann", "n": n}, {"user": "bob", "n": n})

@@ -89,7 +89,13 @@ def running_totals(files, start=None):
 
 
 @pytest.mark.parametrize(
-    "function", [Plain, Generator, Coroutine, AsyncGenerator, Callbacks, Mixed]
+    "function",
+    [
+        Plain,
+        AsyncGenerator,
+        Callbacks,
+        *(pytest.param(form, marks=pytest.mark.slow) for form in (Generator, Coroutine, Mixed)),
+    ],
 )
 def test_every_form_counts_the_same(stage, function):
     stage.put(*FILES[0])

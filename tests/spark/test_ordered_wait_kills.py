@@ -102,6 +102,7 @@ def test_workers_killed_while_rows_are_carried_over(stage, service, drive):
     check_carried(stage, service)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_driver_killed_while_calls_are_out(stage, service, drive, job):
     kill_driver(stage, service, drive, job)

@@ -48,6 +48,7 @@ def beside(installed):
     return os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
 
 
+@pytest.mark.slow
 def test_a_job_finds_it_by_its_name(installed):
     text = run(sys.executable, PROJECT / "measure_names.py", PYTHONPATH=beside(installed))
     assert 'found [["ann", 3], ["catherine", 9]]' in text
