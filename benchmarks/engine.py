@@ -1,6 +1,9 @@
 """The engine alone, without Spark: one read and one write per record, compared with a bare loop.
 
-Records that also await a turn of asyncio's loop are compared with those that do not.
+Records that also await a turn of asyncio's loop are compared with those that do not, and records
+that fail alone (``on_error="column"``) with those that fail the micro-batch. For these two the time
+includes the check of rows and the Arrow batches of the output, as on Spark: rows that the check has
+seen are quicker to write.
 
 ``python -m benchmarks.engine``. Rows are named tuples in memory, state is on the heap backend,
 nothing is committed.
@@ -18,11 +21,17 @@ from typing import Any, Final
 
 import attrs
 import click
+import pyarrow as pa
 
 from benchmarks.data import Event, rows_in_memory
 from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import AwaitTurn, CountChained, CountCoroutine, CountSync
 from benchmarks.report import Line, benchmark
+from forebay_spark_runtime.arrow.error_column import FAILED_RECORD
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
+from forebay_spark_runtime.arrow.rows_out import RowWriter
+from forebay_spark_runtime.arrow.spark_types import arrow_schema
+from forebay_spark_runtime.keyed_operator.task_output import OUTPUT_ROWS
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task
 from forebay_state_api.engine.failed_record import ErrorRows
 
@@ -34,7 +43,7 @@ BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0, "chained": 12.0}
 
 
 ALONE: Final = 1.12
-"""The largest allowed multiple of a form's own time with ``on_error="column"``."""
+"""The largest allowed multiple of a form's own time with ``on_error="column"``, rows written."""
 FOREIGN_US: Final = 10.0
 """The most µs of CPU that an await of something foreign may cost, with many records in flight."""
 FOREIGN_HOT_US: Final = 35.0
@@ -42,6 +51,10 @@ FOREIGN_HOT_US: Final = 35.0
 TOGETHER: Final = 1_000
 """Records that wait for the loop together, on a key for each row."""
 FOREIGN_ROWS: Final = 20_000
+OUTPUT: Final = pa.schema(
+    [("user", pa.string()), ("amount", pa.int64()), ("cnt", pa.int64()), ("total", pa.int64())]
+)
+"""The columns of the functions' rows."""
 FUNCTIONS: Final = {"sync": CountSync, "coroutine": CountCoroutine, "chained": CountChained}
 
 
@@ -55,6 +68,7 @@ class RowBatch:
 
 
 Drive = Callable[[RowBatch], list[Any]]
+Writer = RowWriter | FailedRowWriter
 
 
 def bare_loop() -> Drive:
@@ -86,15 +100,15 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
     """Time the bare loop and all forms in turn, over warm state."""
     rows = rows_in_memory(keys, ROWS * count)
     with ExitStack() as opened:
-        engines = {}
+        engines: dict[str, EngineDrive] = {}
+        drives: dict[str, Drive] = {"bare": bare_loop()}
         for form, function in FUNCTIONS.items():
-            for name, error_rows in ((form, None), (f"{form} alone", ErrorRows())):
-                drive = EngineDrive(function(), f"memory://bench-{name}", error_rows=error_rows)
-                engines[name] = opened.enter_context(drive)
+            for name, (error_rows, writer) in _kinds(form).items():
+                engine = EngineDrive(function(), f"memory://bench-{name}", error_rows=error_rows)
+                engines[name] = opened.enter_context(engine)
+                drives[name] = partial(_drive, engine, writer)
         parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
         batches = [RowBatch(part, *engines["sync"].columns_of(part)) for part in parts]
-        drives: dict[str, Drive] = {"bare": bare_loop()}
-        drives |= {name: partial(_drive, engine) for name, engine in engines.items()}
         took: dict[str, list[float]] = {name: [] for name in drives}
         _warm_and_check(drives, batches)
         for _ in range(pairs):
@@ -104,8 +118,22 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
     return lines + [_line_alone(keys, form, took, len(rows)) for form in BOUNDS]
 
 
-def _drive(engine: EngineDrive, batch: RowBatch) -> list[Any]:
-    return engine(batch.rows, batch.keys, batch.groups)
+def _kinds(form: str) -> dict[str, tuple[ErrorRows | None, Writer | None]]:
+    """Return name → what becomes of failed records, and the writer, for each kind of engine."""
+    writer = RowWriter(OUTPUT, function=form, time_zone="UTC")
+    check = row_check(writer, OUTPUT)
+    columns = pa.schema([*OUTPUT, ("error", pa.struct(list(arrow_schema(FAILED_RECORD))))])
+    return {
+        form: (None, None),
+        f"{form} written": (None, writer),
+        f"{form} alone": (ErrorRows(check=check), FailedRowWriter(writer, columns, check)),
+    }
+
+
+def _drive(engine: EngineDrive, writer: Writer | None, batch: RowBatch) -> list[Any]:
+    """Return the output's rows, or its Arrow batches if there is a writer."""
+    rows = engine(batch.rows, batch.keys, batch.groups)
+    return rows if writer is None else writer.batches(rows, OUTPUT_ROWS)
 
 
 def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[RowBatch]) -> None:
@@ -113,15 +141,24 @@ def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[RowBatch]) ->
     for batch in batches:
         expected = sorted(drives["bare"](batch))
         for form in drives.keys() - {"bare"}:
-            if sorted(map(tuple, drives[form](batch))) != expected:
+            if sorted(_output_rows(drives[form](batch))) != expected:
                 raise click.ClickException(f"{form} and the bare loop disagree")
 
 
+def _output_rows(output: list[Any]) -> list[Any]:
+    """Return the rows of an output, without the column for errors."""
+    if output and isinstance(output[0], pa.RecordBatch):
+        tables = [batch.select(OUTPUT.names).to_pylist() for batch in output]
+        return [tuple(row.values()) for table in tables for row in table]
+    return output
+
+
 def _line_alone(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) -> Line:
-    pairs = zip(took[f"{form} alone"], took[form], strict=True)
-    alone, together = (_per_row_us(took[name], rows) for name in (f"{form} alone", form))
+    names = (f"{form} alone", f"{form} written")
+    pairs = zip(*(took[name] for name in names), strict=True)
+    alone, together = (_per_row_us(took[name], rows) for name in names)
     return Line(
-        what=f'engine alone, {keys:,} keys: {form} with on_error="column" ÷ without, time',
+        what=f'engine and output, {keys:,} keys: {form} with on_error="column" ÷ without, time',
         values=[ours / without for ours, without in pairs],
         bound=ALONE,
         at_least=False,
@@ -155,7 +192,10 @@ def foreign_await(pairs: int, *, hot: bool) -> Line:
         EngineDrive(CountCoroutine(), "memory://bench-none") as none,
     ):
         batch = RowBatch(rows, *none.columns_of(rows))
-        drives: dict[str, Drive] = {"turn": partial(_drive, turn), "bare": partial(_drive, none)}
+        drives: dict[str, Drive] = {
+            "turn": partial(_drive, turn, None),
+            "bare": partial(_drive, none, None),
+        }
         if sorted(drives["turn"](batch)) != sorted(drives["bare"](batch)):
             raise click.ClickException("awaiting the loop changes the output")
         begin_task()  # which makes collections rare, and skips what is loaded, as on Spark

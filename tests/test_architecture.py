@@ -72,6 +72,7 @@ FOR_RUNTIMES = {
     "pickling",
     "prefetch",
     "record_methods",
+    "row_check",
     "rows",
     "subtask",
 }

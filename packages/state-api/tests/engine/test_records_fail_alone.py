@@ -9,8 +9,14 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay_state_api import FlatMapFunction, KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api import (
+    FlatMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ValueStateDescriptor,
+)
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
+from forebay_state_api.engine.row_check import RowCheck
 from forebay_state_api.errors import ConfigurationError, FunctionError, PluginError, StorageError
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.opening import open_storage
@@ -205,3 +211,43 @@ def test_a_row_is_json_that_spark_reads():
         "tags": [None, 1.5, {"a": 1}],
     }
     assert (failed.key, failed.message, failed.line) == ('["a", 1]', "\\ud83d", None)
+
+
+# -- rows that pass ---------------------------------------------------------------------------
+
+
+class Emits(KeyedBroadcastProcessFunction):
+    """Emits each row's value, in a row of its own; raises for the value 0."""
+
+    def process_element(self, row, ctx):
+        if row.value == 0:
+            raise ValueError("zero")
+        return [(row.value,)]
+
+    def process_broadcast_element(self, row, ctx):
+        ctx.collect((row,))
+
+
+def all_passed_after(rows=(), broadcast=()):
+    """Return the rows that go to ``admit`` for not being tuples of a number, and `all_passed`."""
+    admitted = []
+    check = RowCheck(lambda row: type(row[0]) is int, admitted.append)
+    job = KeyedJob(
+        ReferenceBackend, open_storage("memory://passed"), error_rows=ErrorRows(check=check)
+    )
+    with job.subtask(Emits()) as subtask:
+        subtask.process_broadcast(broadcast)
+        subtask.process(rows, [row.key for row in rows], [0] * len(rows))
+        subtask.drain()
+    return admitted, check.all_passed
+
+
+def test_all_rows_have_passed_until_another_one_is_emitted():
+    passes, other, fails = Reading("a", 1), Reading("a", "x"), Reading("b", 0)
+    assert all_passed_after([passes, passes]) == ([], True)
+    assert all_passed_after([passes, other, passes]) == ([("x",)], False)
+    assert all_passed_after([passes, fails]) == ([], False)
+
+
+def test_broadcast_rows_are_not_checked_and_so_have_not_passed():
+    assert all_passed_after([Reading("a", 1)], broadcast=[1]) == ([], False)

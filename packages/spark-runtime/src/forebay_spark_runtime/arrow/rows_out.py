@@ -97,6 +97,8 @@ class RowWriter:
         self._width = len(self._names)
         self._order = RowOrder(self._names, function, self._where)
         self._kinds = [value_kind(field.type, time_zone) for field in schema]
+        self._takes_tested_rows = all(kind.has_class for kind in self._kinds)
+        self._row_type = pa.struct(list(schema))
         wide = [wide_type(field.type) for field in schema]
         self._wide = [
             None if one == field.type else one for one, field in zip(wide, schema, strict=True)
@@ -119,6 +121,18 @@ class RowWriter:
         if rows and set(map(len, rows)) != {self._width}:
             self._wrong_width(rows)
         return [self._column(position, rows) for position in range(self._width)]
+
+    def tested_columns(self, rows: list[Any]) -> list[Any]:
+        """Return the columns of rows that have passed the test of `row_check`.
+
+        Their classes are not looked at, so pyarrow can convert all columns in one pass.
+        """
+        if not self._takes_tested_rows:
+            return self.columns(rows, {tuple})
+        try:
+            return list(pa.array(rows, type=self._row_type).flatten())
+        except _MISFITS:  # a lone surrogate
+            return self.columns(rows, {tuple})
 
     def batches(self, rows: list[Any], size: int) -> list[Any]:
         """Return record batches of ``rows``, at most ``size`` rows each; raises as `batch`."""

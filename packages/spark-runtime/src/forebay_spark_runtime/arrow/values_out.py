@@ -36,6 +36,11 @@ class ValueKind:
     """Types of values that pyarrow accepts unchanged, ``None``'s type included."""
     convert: Convert
 
+    @property
+    def has_class(self) -> bool:
+        """Whether pyarrow accepts values of a class unchanged."""
+        return len(self.plain) > 1
+
     def all_to_arrow(self, values: list[Any]) -> list[Any]:
         """Convert ``values``, which may include ``None``, for ``pa.array``."""
         if set(map(type, values)) <= self.plain:

@@ -114,7 +114,7 @@ class SubtaskJob:
             return None, TaskOutput(rows_writer, column, clock)
         check = row_check(rows_writer, self.schema)
         error_rows = ErrorRows(self.options.error_limit, check)
-        failed_writer = FailedRowWriter(rows_writer, self.output_schema)
+        failed_writer = FailedRowWriter(rows_writer, self.output_schema, check)
         return error_rows, TaskOutput(failed_writer, column, clock)
 
     def _writer(self, task: TaskIdentity) -> RowWriter:

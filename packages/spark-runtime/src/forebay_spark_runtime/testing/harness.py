@@ -77,7 +77,7 @@ class FunctionHarness(testing.FunctionHarness):
         )
         return self._output.checked
 
-    def _fits(self, rows: list[Any], start: int) -> None:
+    def _admit(self, row: Any) -> None:
         if self._schema is not None:
-            self._output.check(rows, start)
-        super()._fits(rows, start)
+            self._output.check([row], 0)
+        super()._admit(row)

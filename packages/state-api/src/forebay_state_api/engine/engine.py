@@ -299,10 +299,13 @@ class Engine:
         with _UserCode(self, None):
             self.scheduler.drain()
         self.context._key = NO_KEY
+        before = len(self.rows_out)
         for row in rows:
             self.counters.records += 1
             with _UserCode(self, broadcast.name):
                 broadcast.run(row)
+        if len(self.rows_out) > before:
+            self.scheduler.note_unchecked()
 
     @contextmanager
     def at_key(self, key: Any, group: int) -> Iterator[None]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
+from forebay_state_api.engine.row_check import RowCheck
 from forebay_state_api.errors import (
     ForebayError,
     FunctionError,
@@ -74,8 +75,8 @@ class ErrorRows:
 
     limit: int = DEFAULT_ERROR_LIMIT
     """Above this number of failed records in one subtask the micro-batch fails."""
-    check: Callable[[list[Any], int], object] | None = None
-    """Raises `OutputSchemaError` if a row from a position on does not fit the output."""
+    check: RowCheck = attrs.field(factory=RowCheck)
+    """Checks the rows of a record before it ends; by default any row fits."""
 
 
 def fails_alone(error: BaseException) -> bool:

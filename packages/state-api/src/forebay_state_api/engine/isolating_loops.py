@@ -2,7 +2,8 @@
 
 The loops of `record_methods`, with what only such operators need: the journal is empty when a
 record begins, the scheduler knows its row, and an error, or a row that does not fit, fails the
-record. The rows of a record that was set aside are checked when it ends.
+record. Most records emit one row, which passes the quick test alone. The rows of a
+record that was set aside are checked when it ends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from forebay_state_api.engine.record_methods import (
     run_map,
     run_plain,
 )
+from forebay_state_api.engine.row_check import RowCheck
 from forebay_state_api.engine.scheduler import FRESH
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check = scheduler.row_check
+    check: RowCheck = scheduler.row_check
+    passes = check.passes
     rows_out = host.rows_out
     extend = rows_out.extend
     for row, key, group in entries:
@@ -54,7 +57,11 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
                 extend(rows)
             elif rows is not None:
                 give_out(host, rows)
-            if check is not None and len(rows_out) > mark and scheduler.current is None:
+            if (
+                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
+                and len(rows_out) > mark
+                and scheduler.current is None
+            ):
                 check(rows_out, mark)
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
@@ -68,7 +75,8 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check = scheduler.row_check
+    check: RowCheck = scheduler.row_check
+    passes = check.passes
     rows_out = host.rows_out
     append = rows_out.append
     for row, key, group in entries:
@@ -86,7 +94,11 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
                 append(result)
             else:
                 give_out_one(host, result)
-            if check is not None and scheduler.current is None:
+            if (
+                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
+                and len(rows_out) > mark
+                and scheduler.current is None
+            ):
                 check(rows_out, mark)
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
@@ -116,7 +128,8 @@ async def _drive_coroutines(
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check = scheduler.row_check
+    check: RowCheck = scheduler.row_check
+    passes = check.passes
     rows_out = host.rows_out
     extend = rows_out.extend
     for row, key, group in entries:
@@ -134,7 +147,11 @@ async def _drive_coroutines(
                 extend(rows)
             elif rows is not None:
                 give_out(host, rows)
-            if check is not None and len(rows_out) > mark and scheduler.current is None:
+            if (
+                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
+                and len(rows_out) > mark
+                and scheduler.current is None
+            ):
                 check(rows_out, mark)
         except Exception as error:
             if scheduler.current is not None and scheduler.current.driver is not None:
@@ -154,7 +171,8 @@ async def _drive_generators(
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check = scheduler.row_check
+    check: RowCheck = scheduler.row_check
+    passes = check.passes
     rows_out = host.rows_out
     append = rows_out.append
     for row, key, group in entries:
@@ -169,7 +187,11 @@ async def _drive_generators(
         try:
             async for out in fn(row, context):
                 append(out)
-            if check is not None and len(rows_out) > mark and scheduler.current is None:
+            if (
+                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
+                and len(rows_out) > mark
+                and scheduler.current is None
+            ):
                 check(rows_out, mark)
         except Exception as error:
             if scheduler.current is not None and scheduler.current.driver is not None:

@@ -33,7 +33,15 @@ from forebay_state_api.job.futures import Dropped, of_failed_record
 class IsolatingScheduler(Scheduler):
     """Puts back what a failed record changed, and lets the others go on."""
 
-    __slots__ = ("_closing", "_error_rows", "_first", "forget_requests", "journal", "method_of")
+    __slots__ = (
+        "_closing",
+        "_error_limit",
+        "_first",
+        "forget_requests",
+        "journal",
+        "method_of",
+        "row_check",
+    )
 
     isolates = True
     record_class = IsolatedRecord
@@ -45,7 +53,9 @@ class IsolatingScheduler(Scheduler):
     def __init__(self, *arguments: Any, error_rows: ErrorRows, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.journal = Journal()
-        self._error_rows = error_rows
+        self.row_check = error_rows.check
+        """The check of the rows of a record before it ends."""
+        self._error_limit = error_rows.limit
         self._first: list[FailedRecord] = []
         self._closing = RecordDeadlines(awaits.CLOSING_S)
         self._times.append(self._closing)
@@ -55,10 +65,8 @@ class IsolatingScheduler(Scheduler):
     def loop_of(self, loop: Callable[..., None]) -> Callable[..., None]:
         return LOOPS[loop]
 
-    @property
-    def row_check(self) -> Callable[[list[Any], int], object] | None:
-        """The check of the rows of a record before it ends; ``None`` where rows are not checked."""
-        return self._error_rows.check
+    def note_unchecked(self) -> None:
+        self.row_check.all_passed = False
 
     def _run_ready(self) -> None:
         while self.ready:
@@ -98,16 +106,23 @@ class IsolatingScheduler(Scheduler):
             except Exception as raised:  # noqa: BLE001 - a child raised it
                 self._drop(record, raised)
         if not record.failed:
-            error, check = record.error, self._error_rows.check
-            if error is None and check is not None:
-                try:
-                    check(record.rows or [], 0)
-                    check(self.rows_out, self.mark)
-                except (OutputSchemaError, StateAccessError) as misfit:
-                    error = misfit
+            error = record.error or self._misfit(record.rows)
             if error is not None:
                 self._drop(record, error)
         super()._finish(record)
+
+    def _misfit(self, rows: list[Any] | None) -> Exception | None:
+        """Return the error of the first row that does not fit, of ``rows`` and the last ones."""
+        rows_out, mark, check = self.rows_out, self.mark, self.row_check
+        try:
+            if rows:
+                check(rows, 0)
+            if len(rows_out) == mark + 1 and check.passes(rows_out[mark]):
+                return None
+            check(rows_out, mark)
+        except (OutputSchemaError, StateAccessError) as misfit:
+            return misfit
+        return None
 
     # -- failures -----------------------------------------------------------------------------
 
@@ -242,10 +257,11 @@ class IsolatingScheduler(Scheduler):
             raise error
         row = FailedRecord.of(error, method=self.method_of(side), key=key, given=given)
         self.counters.failed += 1
+        self.note_unchecked()
         if len(self._first) < SHOWN_FAILURES:
             self._first.append(row)
-        if self.counters.failed > self._error_rows.limit:
-            raise too_many(self.describe(), self._error_rows.limit, self._first)
+        if self.counters.failed > self._error_limit:
+            raise too_many(self.describe(), self._error_limit, self._first)
         return row
 
 

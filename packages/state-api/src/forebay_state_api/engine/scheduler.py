@@ -427,6 +427,9 @@ class Scheduler:
         """Return the loop that runs records in this scheduler's place of ``loop``."""
         return loop
 
+    def note_unchecked(self) -> None:
+        """Note that rows were emitted that were not checked; see `IsolatingScheduler`."""
+
     def fail_record(self, error: Exception) -> None:
         """Handle an error of the record that a loop runs: it fails the micro-batch."""
         raise error

@@ -39,6 +39,7 @@ from forebay_state_api.engine.record_methods import (
     record_methods,
     takes_context,
 )
+from forebay_state_api.engine.row_check import RowCheck
 from forebay_state_api.engine.rows import check_rows
 from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.engine.timers.service import us_of
@@ -482,7 +483,8 @@ class FunctionHarness:
         self._check: Callable[[list[Any]], list[Any]]
         self._check = list if self._schema is None else self._schema_check(self._schema)
         if self._error_limit is not None:
-            self._job.error_rows = ErrorRows(self._error_limit, self._fits)
+            check = RowCheck(passes=lambda _: False, admit=self._admit)
+            self._job.error_rows = ErrorRows(self._error_limit, check)
         self._job.restart(parallelism=parallelism, same_process=True)
 
     def _pickle(self, fn: Any) -> bytes:
@@ -502,9 +504,9 @@ class FunctionHarness:
             "from forebay_spark_runtime.testing (pip install forebay-spark-runtime)"
         )
 
-    def _fits(self, rows: list[Any], start: int) -> None:
-        """Raise `OutputSchemaError` if a row from ``start`` on does not fit."""
-        check_rows([row for row in rows[start:] if not _is_failed(row)], self._function_name)
+    def _admit(self, row: Any) -> None:
+        """Raise `OutputSchemaError` if an emitted row does not fit."""
+        check_rows([row], self._function_name)
 
     def _given_out(self, rows: list[Any]) -> list[Any]:
         rows = self._check(rows)
