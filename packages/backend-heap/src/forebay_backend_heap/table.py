@@ -63,18 +63,14 @@ class HeapTable(Table):
         return HeapScan(content.items() if self.spec.shape is Shape.MAP and content else content)
 
     def apply(self, changes: Changes) -> None:
-        self.pending.add(changes)
-        for namespace, points in changes.points.items():
+        self._removed += self.pending.add(changes)
+        for points in changes.points.values():
             self._groups.add(points.keys, points.groups)
-            cells = self.space(namespace).cells
-            self._removed += sum(key not in cells for key in points.keys)
         changed: Sequence[tuple[Any, Mapping[Any, ListChange | MapChange]]]
         changed = [*changes.lists.items(), *changes.maps.items()]
         for namespace, content in changed:
             self._groups.add(list(content), [change.group for change in content.values()])
-            cells = self.space(namespace).cells
-            _drop_empty(cells, content)
-            self._removed += sum(key not in cells for key in content)
+            self._removed += _drop_empty(self.space(namespace).cells, content)
 
     def begin_count(self) -> None:
         """Count new and removed cells from now on."""
@@ -219,11 +215,15 @@ class HeapScan(Scan):
             yield self._content[start : start + page_size]
 
 
-def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> None:
-    """Delete changed lists and maps that are now empty: without content they do not exist."""
-    for key in changed:
-        if not cells.get(key, True):
-            del cells[key]
+def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> int:
+    """Delete changed lists and maps that are now empty: without content they do not exist.
+
+    Return how many of ``changed`` do not exist.
+    """
+    gone = [key for key in changed if not cells.get(key)]
+    for key in gone:
+        cells.pop(key, None)
+    return len(gone)
 
 
 def _replay(

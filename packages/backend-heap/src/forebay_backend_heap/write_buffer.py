@@ -33,15 +33,24 @@ class WriteBuffer:
         self._points: dict[Any, list[PointChanges]] = {}
         self._lists: dict[Any, dict[Any, ListChange]] = {}
         self._maps: dict[Any, dict[Any, MapChange]] = {}
+        self._deletes = False
+        """Whether cells of a point table are deleted."""
 
-    def add(self, changes: Changes) -> None:
-        """Add writes, which are newer than all added before."""
+    def add(self, changes: Changes) -> int:
+        """Add writes, which are newer than all added before.
+
+        Return how many of them delete a cell of a point table.
+        """
+        deleted = 0
         for namespace, points in changes.points.items():
             self._points.setdefault(namespace, []).append(points)
+            deleted += _deletes(points.values)
+        self._deletes = self._deletes or deleted > 0
         for namespace, lists in changes.lists.items():
             _merge(self._lists.setdefault(namespace, {}), lists, _later_list)
         for namespace, maps in changes.maps.items():
             _merge(self._maps.setdefault(namespace, {}), maps, _later_map)
+        return deleted
 
     def __bool__(self) -> bool:
         return bool(self._points or self._lists or self._maps)
@@ -67,10 +76,12 @@ class WriteBuffer:
             if not points.keys:
                 continue
             groups = np.asarray(points.groups, np.uint16)
-            if not any(map(is_, points.values, repeat(ABSENT))):
+            gone: list[int] = []
+            if self._deletes:
+                gone = [i for i, value in enumerate(points.values) if value is ABSENT]
+            if not gone:
                 puts.append((namespace, points.keys, groups, points.values))
                 continue
-            gone = [i for i, value in enumerate(points.values) if value is ABSENT]
             deletes.append((namespace, [points.keys[i] for i in gone], groups[gone], None))
             if len(gone) < len(points.keys):
                 puts.append(_without(namespace, points, groups, gone))
@@ -130,6 +141,12 @@ def _later_map(earlier: MapChange, later: MapChange) -> MapChange:
     if later.cleared:
         return later
     return MapChange(later.group, earlier.cleared, {**earlier.entries, **later.entries})
+
+
+def _deletes(values: list[Any]) -> int:
+    """Count the deletes among values of a point table; to find out that there are none is cheap."""
+    any_deleted = any(map(is_, values, repeat(ABSENT)))
+    return sum(value is ABSENT for value in values) if any_deleted else 0
 
 
 def _newest(parts: Iterable[PointChanges]) -> PointChanges:
