@@ -150,7 +150,7 @@ def test_each_commit_is_followed(monkeypatch):
     monkeypatch.setattr(operator_task, "keep_warm", followed.append)
     operator = operator_task.OperatorTask.__new__(operator_task.OperatorTask)
     operator._versions, operator._measures = None, Measures()
-    task = SimpleNamespace(uid="op", subtask=0)
-    done = [SimpleNamespace(metrics=SimpleNamespace(late_rows=0))]
+    task = SimpleNamespace(uid="op", batch_id=0, subtask=0)
+    done = [SimpleNamespace(figures={})]
     operator.commit(SimpleNamespace(task=task, commit=done.pop, siblings=lambda: list(done)))
     assert followed == [[]], "what siblings have is asked for after the commit"

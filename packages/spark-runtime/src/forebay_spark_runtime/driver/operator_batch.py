@@ -9,6 +9,7 @@ import attrs
 
 from forebay_spark_runtime.driver.observed_figures import FIELD, PREFIX
 from forebay_state_api.metrics import Phase
+from forebay_state_api.metrics.figures import text
 from forebay_state_api.metrics.keyed import READ_BOUNDS
 
 _PHASE_KEYS = {phase: f"phase_seconds_{phase.value}" for phase in Phase}
@@ -26,6 +27,11 @@ class OperatorBatch:
     batch_id: int
     figures: Mapping[str, float]
     """Key → number, as the reference lists them; a number that is not known is absent."""
+
+    def __str__(self) -> str:
+        """The line of the driver's log."""
+        where = f"operator {self.uid} of query {self.query}, batch {self.batch_id}"
+        return f"{where}: {text(self.figures)}"
 
     @property
     def subtasks(self) -> int:

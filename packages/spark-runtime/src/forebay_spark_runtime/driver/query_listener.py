@@ -8,8 +8,9 @@ Connect the client cannot see the query's class, so the option cannot be refused
 
 In the same way the listener stores the contents of the query's checkpoint in the session, and marks
 queries whose trigger ends them; only operators that leave rows to the next micro-batch refuse that
-mark. It also logs the stored state of operators that the query no longer has, passes the figures in
-progress events to Spark's metrics system, and marks the versions of committed batches as final.
+mark. It also logs the stored state of operators that the query no longer has, logs the figures in
+progress events, passes them to Spark's metrics system, and marks the versions of committed batches
+as final.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -160,6 +161,7 @@ class _Listener:
             progress = json.loads(event.progress().json())
             final_versions.committed(progress, self._context.applicationId)
             for batch in operators_of(progress):
+                _log.info("%s", batch)
                 self._metrics.show(batch)
             query = progress["name"] or progress["id"]
             waits = wait_figures_of(self._context, progress["id"], progress["batchId"])

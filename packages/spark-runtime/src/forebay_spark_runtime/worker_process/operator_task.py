@@ -13,6 +13,7 @@ from forebay_state_api.compaction.process_services import service_of
 from forebay_state_api.engine.loop_thread import lend_loop
 from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.metrics.figures import text
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, options_from
@@ -93,15 +94,14 @@ class OperatorTask:
 
     def _after(self, subtask: Subtask, report: SubtaskReport) -> None:
         task = subtask.task
-        _log.info("operator %s, subtask %d: %s", task.uid, task.subtask, report)
-        if late := report.metrics.late_rows:
+        if _log.isEnabledFor(logging.INFO):
+            figures = text(report.figures)
             _log.info(
-                "operator %s, subtask %d, batch %d: %d row(s) were late, %d were dropped",
+                "operator %s, batch %d, subtask %d: %s",
                 task.uid,
-                task.subtask,
                 task.batch_id,
-                late,
-                report.metrics.late_rows_dropped,
+                task.subtask,
+                figures,
             )
         if self._versions is not None:
             clear_if_due(

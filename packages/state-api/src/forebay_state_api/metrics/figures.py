@@ -1,4 +1,4 @@
-"""Figures: key → number, flat as in progress events, or with labels nested as in manifests."""
+"""Figures: key → number, flat as in progress events, nested as in manifests, or text as in logs."""
 
 from __future__ import annotations
 
@@ -37,3 +37,9 @@ def flat(metrics: Mapping[str, Any]) -> dict[str, float]:
     }
     plain = {key: metrics[key] for key in _PLAIN if metrics.get(key) is not None}
     return {**plain, **labelled}
+
+
+def text(figures: Mapping[str, float]) -> str:
+    """Return flat figures as a log shows them, without those that are zero when rounded."""
+    rounded = {key: f"{number:,.3f}".rstrip("0").rstrip(".") for key, number in figures.items()}
+    return ", ".join(f"{key} {number}" for key, number in rounded.items() if number != "0")

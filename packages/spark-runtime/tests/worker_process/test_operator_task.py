@@ -1,0 +1,48 @@
+"""The task of an operator, after its commit."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from forebay_spark_runtime.worker_process import operator_task
+from forebay_spark_runtime.worker_process.operator_task import OperatorTask
+from forebay_state_api.engine.measures import Measures
+
+LOGGER = "forebay_spark_runtime.worker_process.operator_task"
+
+
+@pytest.fixture
+def commit(monkeypatch):
+    """Commits a subtask that reports these figures."""
+    monkeypatch.setattr(operator_task, "keep_warm", lambda _: None)
+
+    def committed(**figures):
+        operator = OperatorTask.__new__(OperatorTask)
+        operator._versions, operator._measures = None, Measures()
+        task = SimpleNamespace(uid="visits", batch_id=7, subtask=3)
+        report = SimpleNamespace(figures=figures)
+        subtask = SimpleNamespace(task=task, commit=lambda: report, siblings=lambda: None)
+        return operator.commit(subtask)
+
+    return committed
+
+
+def test_the_figures_of_a_subtask_are_one_line_of_the_workers_log(commit, caplog):
+    caplog.set_level(logging.INFO, LOGGER)
+    commit(rows_in=1_000, late_rows=2, late_rows_dropped=0, phase_seconds_function=0.12345)
+    (line,) = caplog.records
+    assert (line.name, line.levelname) == (LOGGER, "INFO")
+    assert line.getMessage() == (
+        "operator visits, batch 7, subtask 3: rows_in 1,000, late_rows 2, "
+        "phase_seconds_function 0.123"
+    )
+
+
+def test_where_nobody_reads_it_no_text_is_made(commit, monkeypatch):
+    monkeypatch.setattr(operator_task, "text", lambda _: pytest.fail("a text was made"))
+    monkeypatch.setattr(logging.getLogger(LOGGER), "level", logging.WARNING)
+    logging.getLogger(LOGGER).manager._clear_cache()
+    commit(rows_in=1)
