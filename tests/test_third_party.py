@@ -89,10 +89,13 @@ class Environment:
     def uninstall(self, name):
         run(UV, "pip", "uninstall", "--quiet", "--python", self.python, name, cwd=self.folder)
 
-    def run(self, *arguments, command="python", **options):
-        """Run a command of the environment, which is first on the path, as if activated."""
+    def run(self, *arguments, command="python", first=None, **options):
+        """Run a command of the environment, which is first on the path, as if activated.
+
+        If another folder is to be ``first`` on the path, the environment is not on it.
+        """
         programs = self.python.parent
-        path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+        path = {"PATH": f"{first or programs}{os.pathsep}{os.environ['PATH']}"}
         return run(programs / command, *arguments, cwd=self.folder, env=path, **options)
 
 
@@ -177,8 +180,18 @@ def test_what_is_installed(bare):
     assert str(bare.folder) in where
 
 
+def another_python(folder):
+    """Make a ``python3`` that does not work; return its folder."""
+    folder.mkdir()
+    (folder / "python3").write_text("#!/bin/sh\necho another python >&2\nexit 3\n")
+    (folder / "python3").chmod(0o755)
+    return folder
+
+
 def test_a_job_that_names_the_backend_and_its_restarts(bare, tmp_path):
-    said = bare.run(THIRD_PARTY / "count_users.py", tmp_path, "shelf", "heap", "shelf")
+    """Started as editors and notebooks do: its environment is not activated."""
+    job = [THIRD_PARTY / "count_users.py", tmp_path, "shelf", "heap", "shelf"]
+    said = bare.run(*job, first=another_python(tmp_path / "programs"))
     assert 'shelf found [["ann", 1], ["bob", 1]]' in said
     assert "heap failed" in said
     assert "made by the backend 'shelf', and this query asks for 'heap'" in said

@@ -1,4 +1,7 @@
-"""A job that is started without activating its environment, as in editors and notebooks."""
+"""A job that is started without activating its environment, as in editors and notebooks.
+
+The job of ``test_third_party.py`` is started in this way too, without an ordered wait.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 JOB = Path(__file__).parents[1] / "jobs" / "by_path.py"
 
