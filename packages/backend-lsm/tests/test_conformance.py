@@ -48,13 +48,16 @@ IN_MEMORY = (
     CleanupTests,
     TimerTests,
     NamespacedTimerTests,
-    DamageTests,
     MigrationTests,
     GenerationTests,
     ForkTests,
 )
-WITH_DEFAULTS = {*ON_LOCAL_STORAGE, *IN_MEMORY}
-"""The parts that run with defaults; a tiny cache takes them four times as long, in `slow`."""
+OTHERS = {*ON_LOCAL_STORAGE, *IN_MEMORY, DamageTests}
+"""Parts that run with a tiny cache in `slow` only, since it takes them four times as long.
+
+All but damages run with defaults. ``files/test_damage.py`` damages the files of this backend, and
+the heap backend's tests everything else.
+"""
 
 
 class OfLsm:
@@ -95,19 +98,17 @@ class Uncached(OfLsm):
         return {"block-cache-bytes": 0}
 
 
-class TestTiny(
-    TinyCache, *(part for part in StateBackendTests.__bases__ if part not in WITH_DEFAULTS)
-):
+class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part not in OTHERS)):
     """Run the kit with a tiny cache in memory: it spills, evicts and compacts."""
 
 
 @slow_kit
-class TestRestTiny(TinyCache, *IN_MEMORY, *ON_LOCAL_STORAGE):
+class TestRestTiny(TinyCache, DamageTests, *IN_MEMORY, *ON_LOCAL_STORAGE):
     """Run the rest of the kit with a tiny cache in memory."""
 
 
 class TestDefaultsInMemory(OfLsm, *IN_MEMORY):
-    """Run times, damages, migrations and forks with defaults in memory."""
+    """Run times, migrations and forks with defaults in memory."""
 
 
 class TestDefaults(OnLocalStorage, PropertyTests, *ON_LOCAL_STORAGE):
