@@ -138,26 +138,23 @@ class Scenarios:
 
     def run(self, writer, name):
         writer = writer.option("checkpointLocation", str(self.folder / f"{name} checkpoint"))
-        waiting_connected.finish(writer.trigger(availableNow=True))
+        return waiting_connected.finish(writer.trigger(availableNow=True))
 
     def stream(self):
         """A keyed function on a stream, and a restart with other parallelism."""
         self.put("ann", "bob")
         self.put("ann")
+        self.progress = []
         for options in ({}, {"max_parallelism": 128}):
             result = self.counted(self.source(), **options)
             sink = result.writeStream.format("json").option("path", str(self.folder / "stream"))
-            self.run(sink, "stream")
+            self.progress += self.run(sink, "stream")
             self.put("bob")
         return self.rows("stream")
 
     def figures(self):
-        """Figures in the progress events of a query."""
-        sink = self.counted(self.source()).writeStream.format("noop")
-        query = sink.option("checkpointLocation", str(self.folder / "figures")).start()
-        query.processAllAvailable()
-        found = [one for event in query.recentProgress for one in operators_of(event)]
-        query.stop()
+        """Figures in the progress events of the queries of ``stream``."""
+        found = [one for event in self.progress for one in operators_of(event)]
         rows = sum(one.figures["rows_in"] for one in found)
         return [found[0].uid, rows, found[0].subtasks, min(len(one.phase_seconds) for one in found)]
 
@@ -241,7 +238,7 @@ class Scenarios:
     def calls(self):
         """Clients, retries and a time limit for records."""
         df = self.spark.createDataFrame([("ann",), ("bob",), ("eve",)], "user string")
-        asking = keyed(df, "user", uid="asking", parallelism=2, record_timeout=1, on_error="column")
+        asking = keyed(df, "user", uid="asking", parallelism=2, record_timeout=4, on_error="column")
         rows = asking.process(GreetUsers(), "user string, greeting string").collect()
         failed = [row.error.type for row in rows if row.error is not None]
         return [sorted(row.greeting for row in rows if row.error is None), failed]

@@ -20,7 +20,7 @@ async def key(row, client):
 
 
 def finish(writer, tries=8):
-    """Run a query to its end.
+    """Run a query to its end, and return the events of its progress.
 
     Spark waits ten seconds for a worker of ``foreachBatch``, and no setting changes that: on a busy
     machine the worker may take longer, and is started again.
@@ -29,12 +29,13 @@ def finish(writer, tries=8):
         query = writer.start()
         try:
             query.awaitTermination()
+            return query.recentProgress
         finally:
             query.stop()
     except Exception as error:
         if tries == 1 or "Python worker failed to connect back" not in str(error):
             raise
-        finish(writer, tries - 1)
+        return finish(writer, tries - 1)
 
 
 class Scenarios:

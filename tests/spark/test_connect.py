@@ -37,7 +37,7 @@ def test_on_a_stream(found):
 
 def test_figures_in_progress_events(found):
     uid, rows, subtasks, phases = found["figures"]
-    assert (uid, rows, subtasks) == ("counts", 5, 2)
+    assert (uid, rows, subtasks) == ("counts", 4, 2)
     assert phases > 10
 
 
