@@ -209,7 +209,7 @@ def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -
     gateway = Gateway(address, Credentials, timeout_s=10.0)
     while gateway.hello().workers < 2:
         time.sleep(0.1)
-    pid = ray.get(actor.pid.remote())
+    pid = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
     idle = mebibytes_of(pid)
     lines = [
         measure_trips(gateway, trips),

@@ -18,7 +18,6 @@ from compaction_ray_toys import PATIENCE_S
 ray = pytest.importorskip("ray", reason="the extra [server] brings it")
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.commands.start import without_demands
 from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.ray_server.cluster import connected, free_port, start_gateway
@@ -204,19 +203,13 @@ def test_more_workers_than_there_is_room_for(service, signals):
 
 def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
     """Like `start` without a cluster: its Ray has as many CPUs as it had workers at the start."""
-    demanding = attrs.evolve(
-        service.spec,
-        port=0,
-        metrics_port=free_port("127.0.0.1"),
-        worker_cpus=2.0,
-        worker_resources={"ssd": 1.0},
-    )
-    actor, address = start_gateway(without_demands(demanding), name="roomy", detached=False)
+    roomy = attrs.evolve(service.spec, port=0, metrics_port=free_port("127.0.0.1"), worker_cpus=0.0)
+    actor, address = start_gateway(roomy, name="roomy", detached=False)
     gateway = Gateway(address, Credentials, timeout_s=5.0)
-    gateway.call("Scale", {"workers": 2})  # of two CPUs each, where there are three
-    until(lambda: gateway.hello().workers == 2)
+    gateway.call("Scale", {"workers": 3})  # three CPUs have one worker already
+    until(lambda: gateway.hello().workers == 3)
     orders_outlast_the_process(gateway, actor)
-    assert b"_jobs_submitted_total " in page(demanding.metrics_port)
+    assert b"_jobs_submitted_total " in page(roomy.metrics_port)
     gateway.call("Stop", {})
     ray.get(actor.stopped.remote(), timeout=PATIENCE_S)
     gateway.close()
@@ -228,11 +221,11 @@ def orders_outlast_the_process(gateway, actor):
 
     def killed():
         boot = gateway.hello().boot
-        os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+        os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         until(lambda: gateway.hello().boot != boot)
 
     killed()
-    assert len(gateway.call("Describe", {})["worker_list"]) == 2
+    assert len(gateway.call("Describe", {})["worker_list"]) == 3
     assert gateway.hello().state == "serving"
     gateway.call("Drain", {})
     killed()
@@ -342,7 +335,7 @@ def test_a_gateway_that_is_killed_comes_back_where_it_was(service, signals):
 
 
 def gateway_pid(service):
-    return ray.get(service.actor.pid.remote())
+    return ray.get(service.actor.__ray_call__.remote(lambda _: os.getpid()))
 
 
 def test_stopping_waits_for_jobs(service, signals):

@@ -80,7 +80,7 @@ def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStora
             f"the gateway {address} has no storage {name!r}, only {', '.join(storages)}: set "
             "spark.forebay.compaction.remote.storage, also for the queries"
         )
-    if (mark := storage_mark.read(storage)) is None or found["mark"] != mark:
+    if found["mark"] != storage_mark.read(storage):
         raise ConfigurationError(
             f"the storage {name!r} of the gateway {address} is {found['root']}, which is another "
             f"directory than {storage.url}. {found['problem']}".rstrip()

@@ -13,7 +13,7 @@ import attrs
 import click
 
 from forebay_compaction_ray.gateway.security import check_exposure
-from forebay_compaction_ray.ray_server.spec import LOCAL, GatewaySpec
+from forebay_compaction_ray.ray_server.spec import LOCAL
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage.urls import located
@@ -35,8 +35,8 @@ def start(
     )
     check_exposure(spec.security.read(), spec.host)
     own = ray == LOCAL
-    if own:
-        spec = without_demands(spec)
+    if own:  # demands divide a cluster among its users, and this Ray has only one
+        spec = attrs.evolve(spec, worker_cpus=0.0, worker_resources={})
         # Ray reads it when it is imported; without it, its own ports listen on all interfaces.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
@@ -52,14 +52,6 @@ def start(
         click.echo(address)
         if own:
             _wait(actor)
-
-
-def without_demands(spec: GatewaySpec) -> GatewaySpec:
-    """Drop the workers' resource demands, for a Ray that runs only this gateway.
-
-    Demands divide a cluster among its users; a private Ray has room for any number of workers.
-    """
-    return attrs.evolve(spec, worker_cpus=0.0, worker_resources={})
 
 
 def _wait(actor: Any) -> None:

@@ -356,14 +356,12 @@ class GatewayCore:
     def _forget_oldest(self) -> None:
         ended = [entry for entry in self._jobs.values() if entry.phase.ended]
         ended.sort(key=lambda entry: entry.asked_s)
-        for entry in ended[: max(0, len(ended) - self.limits.remembered)]:
+        for entry in ended[: -self.limits.remembered]:
             del self._jobs[entry.id]
 
     def _check_drained(self) -> None:
-        if self._draining_s is None:
-            return
-        busy = any(worker.jobs for worker in self.worker_set.workers.values())
-        if not busy and all(entry.phase.ended for entry in self._jobs.values()):
+        busy = self._queue or any(worker.jobs for worker in self.worker_set.workers.values())
+        if self._draining_s is not None and not busy:
             self.drained.set()
 
     def _gauge(self) -> None:

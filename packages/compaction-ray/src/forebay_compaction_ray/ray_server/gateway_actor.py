@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
@@ -56,10 +55,6 @@ class GatewayActor:
     async def stopped(self) -> None:
         """Wait until it has been stopped and has no more jobs."""
         await self._stopped.wait()
-
-    async def pid(self) -> int:
-        """Return the id of its process."""
-        return os.getpid()
 
     async def stop(self) -> None:
         """Stop the gateway, like the request `Stop`."""
