@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import math
 import secrets
 import socket
@@ -93,6 +94,7 @@ class ScriptedWorker:
         self.ran: list[str] = []
         self.aborted: list[str] = []
         self.progress: dict[str, JobProgress] = {}
+        self.steps = itertools.count(1)
         self.marks = {"default": "mark"}
         self.fault: Exception | None = None
 
@@ -123,8 +125,8 @@ class ScriptedWorker:
 
     async def ping(self):
         await self._until(lambda: self.answers)
-        nothing = JobProgress(bytes_in=0, age_s=0.0)
-        return {job_id: self.progress.get(job_id, nothing) for job_id in self.running}
+        moves = JobProgress(bytes_in=0, steps=next(self.steps))
+        return {job_id: self.progress.get(job_id, moves) for job_id in self.running}
 
     async def abort(self, job_id):
         self.aborted.append(job_id)

@@ -179,5 +179,5 @@ class JobProgress:
     """A worker's progress with a job."""
 
     bytes_in: int
-    age_s: float
-    """Seconds since the compactor last asked whether to continue."""
+    steps: int
+    """How often the compactor has asked whether to continue."""

@@ -257,7 +257,7 @@ class GatewayCore:
     def _start(self, entry: GatewayJob, worker: Worker) -> None:
         running = CompactionPhase.RUNNING
         entry.view = attrs.evolve(entry.view, phase=running, worker=worker.info.boot)
-        entry.worker = worker
+        entry.worker, entry.moved_s = worker, self._now()
         worker.jobs[entry.id] = entry
         worker.turn = next(self._turns)
         self.metrics["queue_seconds"].observe(time.monotonic() - entry.submitted_s)

@@ -22,10 +22,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_STALLED_PULSES: Final = 2
-"""Consecutive ones before a kill: after a suspension of both sides, the first one also counts the
-time in which no step was possible."""
-
 
 class WorkerSet:
     """All workers. A worker counts as up only after it has described itself."""
@@ -174,11 +170,8 @@ class WorkerSet:
             worker.phase = WorkerPhase.SUSPECT
         if silent_s >= limits.stall_timeout_s:
             self.end(worker, "silent", f"was killed: no answer for {silent_s:.0f} s")
-        elif (
-            worker.stalled >= _STALLED_PULSES
-            and (step_s := worker.oldest_step_s) >= limits.stall_timeout_s
-        ):
-            self.end(worker, "stalled", f"was killed: no step in a job for {step_s:.0f} s")
+        elif (still_s := worker.still_s(now)) >= limits.stall_timeout_s:
+            self.end(worker, "stalled", f"was killed: no step in a job for {still_s:.0f} s")
         elif not worker.pinged and worker.id in self.workers:
             worker.pinged = True
             self._spawn(self._ping(worker))
@@ -200,9 +193,9 @@ class WorkerSet:
     def _seen(self, worker: Worker, jobs: Mapping[str, JobProgress]) -> None:
         worker.seen_s = self._clock()
         for job_id in jobs.keys() & worker.jobs.keys():
+            if worker.jobs[job_id].progress != jobs[job_id]:
+                worker.jobs[job_id].moved_s = worker.seen_s
             worker.jobs[job_id].progress = jobs[job_id]
-        stalls = worker.oldest_step_s >= self._limits.stall_timeout_s
-        worker.stalled = worker.stalled + 1 if stalls else 0
         if worker.phase is WorkerPhase.SUSPECT:
             self._set_up(worker, worker.info)
 

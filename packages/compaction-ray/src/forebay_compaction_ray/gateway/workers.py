@@ -14,7 +14,7 @@ from forebay_compaction_ray.gateway.worker_handle import WorkerHandle
 from forebay_compaction_ray.messages import JobProgress, JobView, Submission, WorkerInfo
 from forebay_state_api.contract.compaction_service import CompactionPhase
 
-_NO_PROGRESS = JobProgress(bytes_in=0, age_s=0.0)
+_NO_PROGRESS = JobProgress(bytes_in=0, steps=0)
 _NOT_UP = WorkerInfo(boot="", pid=0, node="", version="", formats=())
 
 
@@ -53,8 +53,6 @@ class Worker:
     """When that was."""
     pinged: bool = False
     """Whether a ping is in progress."""
-    stalled: int = 0
-    """Consecutive answers that reported a job without progress."""
     describing: bool = False
     """Whether a request for its description is in progress."""
     draining_s: float | None = None
@@ -76,10 +74,9 @@ class Worker:
         """Return whether it can be given another job now."""
         return self.phase is WorkerPhase.READY and len(self.jobs) < slots
 
-    @property
-    def oldest_step_s(self) -> float:
-        """Age of the last step of the job that has made none for the longest time, in seconds."""
-        return max((entry.progress.age_s for entry in self.jobs.values()), default=0.0)
+    def still_s(self, now_s: float) -> float:
+        """Return for how long some job of it has made no step, in seconds."""
+        return max((now_s - entry.moved_s for entry in self.jobs.values()), default=0.0)
 
     def to_plain(self, now_s: float) -> dict[str, Any]:
         """Describe it, for display."""
@@ -109,6 +106,8 @@ class GatewayJob:
     """The worker that got it."""
     abort_asked_s: float | None = None
     progress: JobProgress = _NO_PROGRESS
+    moved_s: float = 0.0
+    """When that last changed, or a worker got the job."""
     submitted_s: float = attrs.field(factory=time.monotonic)
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 

@@ -48,11 +48,11 @@ class _ActiveJob:
         self.submission: Final = submission
         self.stop: Final = threading.Event()
         self.bytes_in = 0
-        self.step_s = time.monotonic()
+        self.steps = 0
 
     def cancelled(self) -> bool:
         """Return whether to stop; the compactor asks once per block."""
-        self.step_s = time.monotonic()
+        self.steps += 1
         return self.stop.is_set()
 
     def read(self, size: int) -> None:
@@ -61,7 +61,7 @@ class _ActiveJob:
 
     def progress(self) -> JobProgress:
         """Return the job's progress."""
-        return JobProgress(bytes_in=self.bytes_in, age_s=time.monotonic() - self.step_s)
+        return JobProgress(bytes_in=self.bytes_in, steps=self.steps)
 
 
 class WorkerBody:
