@@ -345,6 +345,17 @@ async def test_draining_refuses_and_ends_with_the_last_job():
 
 
 @in_loop
+async def test_a_drain_includes_jobs_that_wait_for_a_worker():
+    stage = Stage()
+    one = await stage.submit()
+    stage.core.drain()
+    assert not stage.core.drained.is_set()
+    await stage.later(LIMITS.drain_timeout_s)
+    assert await stage.phase(one) is CompactionPhase.ABORTED
+    assert stage.core.drained.is_set()
+
+
+@in_loop
 async def test_a_drain_ends_in_time():
     stage = Stage()
     (worker,) = await stage.up()
