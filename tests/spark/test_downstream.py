@@ -49,7 +49,7 @@ def recover(stage, batch):
                 path.unlink()
 
 
-@pytest.mark.parametrize("action", ["take", "show"])
+@pytest.mark.parametrize("action", ["take", pytest.param("show", marks=pytest.mark.slow)])
 def test_what_ends_a_batch_early_is_found_at_the_next(stage, action):
     everybody(stage, 2)
 

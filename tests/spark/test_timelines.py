@@ -60,7 +60,7 @@ class Copy:
         return self.stage.rows(SCHEMA, output=self.output)
 
 
-@pytest.fixture(params=["1", "2"])
+@pytest.fixture(params=["2", pytest.param("1", marks=pytest.mark.slow)])
 def _log_format(spark, request):
     """Set the format of the offset log; older versions of Spark have only one."""
     key = "spark.sql.streaming.offsetLog.formatVersion"

@@ -326,9 +326,13 @@ def test_workers_killed_at_random_moments(stage, kills, backend):
     kill_workers(stage, kills, backend, WORKER_RESTARTS, BATCHES)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_drivers_killed_at_random_moments(stage, drive, kills):
-    """Uses lsm, which has more files; the soak tests also use heap."""
+    """Uses lsm, which has more files; the soak tests also use heap.
+
+    By default drivers of other jobs are killed, and here workers: each costs a JVM.
+    """
     kill_drivers(stage, drive, kills, "lsm", DRIVER_RESTARTS, BATCHES)
 
 

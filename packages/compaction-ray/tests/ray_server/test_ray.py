@@ -149,6 +149,7 @@ def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(ser
     assert not has_result(service, given)
 
 
+@pytest.mark.slow
 def test_a_worker_that_makes_no_step_is_killed(service, signals):
     given = job_doing(1, "deaf", signals)
     service.submit(given)
@@ -166,6 +167,7 @@ def test_aborting_is_asked_for(service, signals):
     assert service.workers()[0]["pid"] == pid
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_listen_is_aborted_by_killing(service, signals):
     given = job_doing(1, "deaf", signals)
     service.submit(given)
@@ -201,6 +203,7 @@ def test_more_workers_than_there_is_room_for(service, signals):
     until(lambda: service.hello().workers == 1)
 
 
+@pytest.mark.slow
 def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
     """Like `start` without a cluster: its Ray has as many CPUs as it had workers at the start."""
     roomy = attrs.evolve(service.spec, port=0, metrics_port=free_port("127.0.0.1"), worker_cpus=0.0)
