@@ -225,22 +225,22 @@ def test_retention_keeps_the_last_versions_and_the_janitor_clears_the_rest(stage
     """A pass every 3 versions, on a thread of a worker, while the query continues."""
     stage.spark.conf.set("spark.forebay.retention", "3")
     stage.spark.conf.set("spark.forebay.janitor.min-age", "0s")
-    for _ in range(25):
+    for _ in range(13):
         stage.put(*[{"user": user} for user in USERS[:10]])
     stage.run(counted(stage, parallelism=2))
-    expected = sorted((user, n) for user in USERS[:10] for n in range(1, 26))
+    expected = sorted((user, n) for user in USERS[:10] for n in range(1, 14))
     assert stage.rows(SCHEMA) == expected
-    # The last pass may still be under way: at version 24 its floor is 21.
+    # The last pass may still be under way: at version 12 its floor is 9.
     deadline = time.monotonic() + 100
-    while min(stage.manifests()) < 18 and time.monotonic() < deadline:
+    while min(stage.manifests()) < 6 and time.monotonic() < deadline:
         time.sleep(0.1)
     kept = sorted(stage.manifests())
-    assert kept[-4:] == [22, 23, 24, 25]
-    assert 18 <= kept[0] <= 21
+    assert kept[-4:] == [10, 11, 12, 13]
+    assert 6 <= kept[0] <= 9
     operator = stage.operators()["counts"]
     assert len(list(operator.glob("data/*/*"))) <= 2 * (len(kept) + 6)
     # Going back within the retention still works, from the kept versions.
-    forget_batch(stage, 22)
+    forget_batch(stage, 10)
     stage.run(counted(stage, parallelism=3))
     assert stage.rows(SCHEMA) == expected
 
