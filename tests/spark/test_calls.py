@@ -94,13 +94,13 @@ def test_a_record_past_its_time_becomes_an_error_row(stage, tmp_path):
         uid="late",
         parallelism=2,
         calls_in_flight=3,
-        record_timeout=0.5,
+        record_timeout=2,
         on_error="column",
     )
     out = source.process(Asks(tmp_path, hangs="u3"), SCHEMA).collect()
     failed = [row.error for row in out if row.error is not None]
     assert [error.type for error in failed] == ["RecordTimeoutError"] * 3
-    assert all("longer than record_timeout=0.5 s" in error.message for error in failed)
+    assert all("longer than record_timeout=2 s" in error.message for error in failed)
     assert sorted(row.n for row in out if row.error is None) == sorted([1, 2, 3] * 6)
 
 

@@ -43,7 +43,7 @@ def run_until(stage, df, rows):
 
 
 def waiting(stage, schema="id long", **more):
-    more = {"pending": "carry", "uid": "ask", "parallelism": 2, "carry_after": 0.1, **more}
+    more = {"pending": "carry", "uid": "ask", "parallelism": 2, "carry_after": 0.5, **more}
     return ordered_wait(stage.source(schema), ask, "answer string", **more)
 
 
