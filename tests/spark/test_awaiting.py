@@ -177,6 +177,47 @@ def test_workers_killed_while_calls_are_out(stage, echo, backend):
     assert len(set(echo.keys)) == len(expected), "a record has the same key in each attempt"
 
 
+# -- uvloop -------------------------------------------------------------------------------------
+
+
+class AnswersWithItsLoop(TotalsWithAnswers):
+    """Adds up, asks the server, and answers with the module of the running loop."""
+
+    async def ask(self, row, ctx):
+        assert await super().ask(row, ctx) == f"{row.user}{row.n}"
+        return type(asyncio.get_running_loop()).__module__
+
+
+def with_uvloop(url):
+    uvloop = pytest.importorskip("uvloop")
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    return AnswersWithItsLoop(url)
+
+
+class OnUvloop(AnswersWithItsLoop):
+    """Chooses uvloop in the process that unpickles it, as a module of the user's does."""
+
+    def __reduce__(self):
+        return with_uvloop, (self.url,)
+
+
+@pytest.mark.slow
+def test_on_uvloop_where_the_user_chooses_it(stage, echo):
+    pytest.importorskip("uvloop", reason="it is the loop")
+    expected = put_batches(stage, 2)
+    policy = asyncio.get_event_loop_policy()
+    end(workers(stage.spark._jvm))  # which may have a loop already
+    try:
+        asked = keyed(stage.source(), "user", uid="asking", parallelism=2)
+        stage.run(asked.process(OnUvloop(echo.url), SCHEMA))
+    finally:
+        asyncio.set_event_loop_policy(policy)
+    rows = stage.rows(SCHEMA)
+    assert [row[:2] for row in rows] == [row[:2] for row in expected]
+    assert {row[2] for row in rows} == {"uvloop"}
+    end(workers(stage.spark._jvm))  # whose loops the next functions would get
+
+
 # -- pauses of Spark ----------------------------------------------------------------------------
 
 PAUSE_S = 5
