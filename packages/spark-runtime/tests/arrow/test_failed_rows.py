@@ -61,6 +61,13 @@ def test_rows_of_usual_values_pass_without_being_written(writer: CountingWriter)
     assert (writer.written, check.all_passed) == (0, True)
 
 
+@pytest.mark.parametrize("row", [Named(*FITTING), Named(*FITTING)._asdict()])
+def test_rows_with_names_are_not_written_either(writer: CountingWriter, row: Any) -> None:
+    check = row_check(writer, SCHEMA)
+    check([row], 0)
+    assert (writer.written, check.all_passed) == (0, False)
+
+
 def test_the_least_number_is_written_and_fits(writer: CountingWriter) -> None:
     check = row_check(writer, SCHEMA)
     check([with_value("count", -(2**15))], 0)

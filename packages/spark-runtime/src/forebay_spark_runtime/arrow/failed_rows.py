@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -32,7 +33,13 @@ def row_check(writer: RowWriter, schema: Any) -> RowCheck:
     )
     names: dict[str, Any] = {**CLASSES, "USUAL": tuple(cls for cls, _ in tests)}
     exec(text, names)  # noqa: S102 - see `value_tests`
-    return RowCheck(names["passes"], lambda row: writer.batch([row]))
+    passes: Callable[[Any], bool] = names["passes"]
+
+    def admit(row: Any) -> None:
+        if not passes(tuple(writer.as_tuple(row))):  # it may be a dict or a NamedTuple
+            writer.batch([row])
+
+    return RowCheck(passes, admit)
 
 
 _PASSES: Final = """

@@ -122,6 +122,10 @@ class RowWriter:
             self._wrong_width(rows)
         return [self._column(position, rows) for position in range(self._width)]
 
+    def as_tuple(self, row: Any) -> tuple[Any, ...]:
+        """Return the values of ``row`` in column order; raises as `batch` if it is no row."""
+        return self._order.as_tuple(row)
+
     def tested_columns(self, rows: list[Any]) -> list[Any]:
         """Return the columns of rows that have passed the test of `row_check`.
 
