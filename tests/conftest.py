@@ -138,6 +138,11 @@ class SparkClasses:
                     start_new_session=True,
                 )
 
+    def wait(self):
+        """Wait until the archive is made: a JVM that starts before costs as much again."""
+        if self._job is not None:
+            self._job.wait()
+
     def check(self):
         """Warn if the archive could not be made: tests pass without it, but JVMs start slowly."""
         if self._job is not None and self._job.poll():
@@ -217,6 +222,7 @@ def pytest_xdist_setupnodes(config):
             stderr=subprocess.DEVNULL,
             check=False,  # what cannot be collected is said by the processes
         )
+        classes.wait()
 
 
 def pytest_collection_finish(session):
