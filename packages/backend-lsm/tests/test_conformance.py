@@ -18,6 +18,7 @@ from forebay_state_api.testing import FaultyStorage, StateBackendTests, Style, l
 from forebay_state_api.testing.conformance import PropertyTests
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.damage import DamageTests
+from forebay_state_api.testing.conformance.failing import FailureTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
@@ -26,6 +27,8 @@ from forebay_state_api.testing.conformance.kinds import KindTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
 from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.readers import ReaderTests
+from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.search import fresh_seed
 from forebay_state_api.testing.conformance.subject import ENGINES, MANNERS, memory_storage
@@ -43,6 +46,9 @@ def slow_kit(cls):
 TINY = {"block-cache-bytes": 1 << 16, "block-bytes": 512}
 ON_LOCAL_STORAGE = (VersionTests, RescaleTests)
 IN_MEMORY = (
+    FailureTests,
+    ReplayTests,
+    ReaderTests,
     TtlTests,
     TtlSwitchTests,
     CleanupTests,

@@ -58,6 +58,7 @@ def test_a_fault_fails_its_row(in_their_rows, fault):
     assert in_their_rows[fault], f"{FAULTS[fault].row.__qualname__} has passed"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("row", ROWS)
 def test_the_backend_without_a_fault_passes(in_their_rows, row):
