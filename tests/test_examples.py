@@ -210,6 +210,7 @@ def test_the_fraud_score_on_spark(session, tmp_path):
     assert (len(scores), blocked) == (120, ["p100", "p110", "p80", "p90"])
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_offsets_and_state_are_committed_together(session, tmp_path):
     pytest.importorskip("pyspark.sql.datasource", reason="Python data sources came with pyspark 4")

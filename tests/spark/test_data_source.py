@@ -77,7 +77,7 @@ def test_an_error_reaches_the_user(job, read):
 @pytest.mark.skipif(
     not hasattr(DataSourceReader, "pushFilters"), reason="pyspark 4.1 added push-down of filters"
 )
-@pytest.mark.parametrize("setting", ["false", "true"])
+@pytest.mark.parametrize("setting", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_filters_with_and_without_push_down(job, read, stage, setting):
     stage.spark.conf.set(PUSHDOWN, setting)
     try:

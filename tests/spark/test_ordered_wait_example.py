@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from forebay_spark_runtime import WaitMetrics
 
 pytest.importorskip("aiohttp", reason="the example asks by aiohttp")
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights_enriched.py"
 

@@ -132,8 +132,13 @@ def test_inside_a_query_function_the_error_says_what_to_do(pipeline):
     assert set(re.findall(says, said)) == {"operator 'u'", "shout", "operator 'known'"}, said
 
 
-def test_the_pipeline_of_the_page_goes_on_and_begins_again_when_refreshed(pipeline):
+def test_the_pipeline_of_the_page_counts_and_asks(pipeline):
     assert pipeline.rows("visit_counts") == [("ann", 1), ("ann", 2), ("bob", 1)]
+    assert pipeline.rows("names") == [("ann", "ANN")] * 2 + [("bob", "BOB")]
+
+
+@pytest.mark.slow
+def test_the_pipeline_of_the_page_goes_on_and_begins_again_when_refreshed(pipeline):
     before = pipeline.states()
 
     pipeline.arrive("2.json", "ann")
