@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
@@ -633,11 +632,7 @@ class Count(KeyedProcessFunction):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("connected", [False, True], ids=["in this process", "Connect"])
-def test_the_program_takes_a_query_over(stage, connected, request):
-    environment = dict(os.environ)
-    if connected:
-        environment |= request.getfixturevalue("connect_server").environment
+def test_the_program_takes_a_query_over(stage):
     stage.put({"user": "ann", "n": 1})
     query = Takeover(stage, SparkCount(), Count())
     made = query.on_spark()
@@ -645,7 +640,7 @@ def test_the_program_takes_a_query_over(stage, connected, request):
     program = str(Path(sys.executable).with_name("forebay"))
     asked = [program, "import-tws", str(stage.checkpoint), "--into", str(query.copied)]
     asked += ["--uid=counts", "--state-dir", str(stage.state), "--function=counting:Count"]
-    how = {"cwd": stage.folder, "env": environment, "timeout": 200, "stdout": subprocess.PIPE}
+    how = {"cwd": stage.folder, "timeout": 200, "stdout": subprocess.PIPE}
     found = subprocess.run([*asked, "--json"], check=True, **how)
     done = json.loads(found.stdout)
     assert (done["query"], done["version"], done["rows"]) == (str(made.id), 1, {"n": 1})
