@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from forebay_state_api.versions.reader import open_version
 pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long"
+LISTENER = "forebay_spark_runtime.driver.query_listener"
 PAUSE_S = 4.0
 RETRIED = Path(__file__).parents[1] / "jobs" / "retried.py"
 STRICT = StructType(
@@ -80,7 +82,8 @@ def gauges(spark):
     return {name: one.value() for name, one in [*shown._accumulators.items()]}
 
 
-def test_each_batch_has_the_figures_of_its_operators(stage):
+def test_each_batch_has_the_figures_of_its_operators(stage, caplog):
+    caplog.set_level(logging.INFO, LISTENER)
     put(stage, 2)
     first = counts(stage.source()).process(Count(), STRICT)
     second = keyed(first, "user", uid="again", parallelism=2).process(Count(), SCHEMA)
@@ -97,6 +100,15 @@ def test_each_batch_has_the_figures_of_its_operators(stage):
             assert figures["keys_new"] == (2 if batch_id == 0 else 0)
             assert "runs_max" not in figures, "heap has no runs"
     assert stage.rows(SCHEMA) == [("ann", n) for n in (1, 2, 3, 4)] + [("bob", n) for n in (1, 2)]
+    wanted = [str(one) for batch in found for one in batch]
+    eventually(lambda: logged(caplog), lambda lines: set(wanted) <= set(lines))
+    assert wanted[2].startswith("operator again of query ")
+    assert ", commits 2, keys 2, keys_touched 2, phase_seconds_" in wanted[2]
+
+
+def logged(caplog):
+    """Return the lines of the query listener."""
+    return [one.getMessage() for one in [*caplog.records] if one.name == LISTENER]
 
 
 def test_phases_are_the_time_of_the_tasks_and_little_is_left_over(stage):

@@ -44,7 +44,7 @@ def test_as_text_it_has_the_numbers_that_are_not_zero():
     figures = {"commits": 2.0, "rows_in": 12_345.0, "failed_records": 0.0}
     one = batch("a", **figures, phase_seconds_open=0.5, phase_seconds_rest=0.0004)
     assert str(one) == (
-        "operator a of query q, batch 0: commits 2, rows_in 12,345, phase_seconds_open 0.5"
+        "operator a of query q, batch 0: commits 2, phase_seconds_open 0.5, rows_in 12,345"
     )
 
 

@@ -51,5 +51,5 @@ def test_each_operators_figures_are_one_line_of_the_log(progressed, caplog):
     progressed()
     assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
         (LOGGER, "INFO", "operator a of query clicks, batch 3: commits 4"),
-        (LOGGER, "INFO", "operator b of query clicks, batch 3: rows_in 2, phase_seconds_open 0.25"),
+        (LOGGER, "INFO", "operator b of query clicks, batch 3: phase_seconds_open 0.25, rows_in 2"),
     ]

@@ -36,8 +36,8 @@ def test_the_figures_of_a_subtask_are_one_line_of_the_workers_log(commit, caplog
     (line,) = caplog.records
     assert (line.name, line.levelname) == (LOGGER, "INFO")
     assert line.getMessage() == (
-        "operator visits, batch 7, subtask 3: rows_in 1,000, late_rows 2, "
-        "phase_seconds_function 0.123"
+        "operator visits, batch 7, subtask 3: late_rows 2, phase_seconds_function 0.123, "
+        "rows_in 1,000"
     )
 
 
