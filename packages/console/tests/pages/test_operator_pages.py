@@ -7,6 +7,11 @@ import re
 
 import pytest
 
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions import OperatorStorage
+from forebay_state_api.versions.layout import Coordinates
+from forebay_state_api.versions.markers import put_marker
 from forebay_state_api.versions.savepoints import create_savepoint
 
 HEAP = "/operators/clicks/visits"
@@ -120,3 +125,27 @@ def test_a_compaction_page_without_a_gateway_says_how_to_see_one(console):
 
 def test_an_empty_directory_says_so(tmp_path, new_console):
     assert "No query has stored state" in new_console(tmp_path).page("/")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        *(f"{HEAP}{tab}" for tab in ("", "/groups", "/states", "/files", "/compaction", "/kept")),
+    ],
+)
+def test_an_operator_in_its_first_batch_has_pages(tmp_path, new_console, path):
+    begun = Coordinates(
+        version=1,
+        max_parallelism=128,
+        parallelism=1,
+        subtask=0,
+        range=KeyGroupRange(0, 127),
+        epoch=1,
+        run_key="0123456789abcdef",
+        attempt_id=1,
+        random_id="0" * 24,
+    )
+    put_marker(OperatorStorage(open_storage(str(tmp_path)), "clicks/visits"), begun)
+    page = new_console(tmp_path).page(path)
+    assert "visits" in page

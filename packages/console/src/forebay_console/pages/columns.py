@@ -60,4 +60,5 @@ def columns_of(newest_first: Sequence[VersionSummary], most: int = MOST) -> Sequ
     starts = [0, *range(first, len(oldest_first), each)] if first else []
     starts = starts or list(range(0, len(oldest_first), each))
     ends = [*starts[1:], len(oldest_first)]
-    return [Column(oldest_first[a:b]) for a, b in zip(starts, ends, strict=True) if a < b]
+    # Without versions there is an end and no start.
+    return [Column(oldest_first[a:b]) for a, b in zip(starts, ends, strict=False) if a < b]
