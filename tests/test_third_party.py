@@ -199,17 +199,14 @@ def test_a_job_that_names_the_backend_and_its_restarts(bare, tmp_path):
     assert list((tmp_path / "state").glob("*/counts/data/*/shelf-*"))
 
 
-WITHOUT_SEARCH = (
-    "not program and not model and not every_object and not every_two and not fork_of "
-    "and not scripts and not tight and not synchronous and not callback"
-)
+SOME_ROWS = "(commit or version or look_up or owns) and not every_object and not model"
 
 
 @pytest.mark.parametrize(
-    "rows", [WITHOUT_SEARCH, pytest.param("Test", marks=pytest.mark.slow)], ids=["most", "all"]
+    "rows", [SOME_ROWS, pytest.param("Test", marks=pytest.mark.slow)], ids=["some", "all"]
 )
 def test_the_conformance_kit_passes(bare, rows):
-    """By default without the rows that search, which our own backends run too."""
+    """By default some rows; our own backends run all."""
     settings = bare.folder / "pytest.ini"  # instead of this repository's
     settings.write_text("[pytest]\n")
     text = bare.run(
@@ -217,7 +214,7 @@ def test_the_conformance_kit_passes(bare, rows):
         *("--rootdir", THIRD_PARTY, THIRD_PARTY / "test_shelf_backend.py"),
     )
     passed = int(re.search(r"(\d+) passed", text)[1])
-    assert passed > (400 if rows == WITHOUT_SEARCH else 700)
+    assert passed > (25 if rows == SOME_ROWS else 700)
     assert "failed" not in text
 
 
