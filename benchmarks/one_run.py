@@ -64,17 +64,22 @@ def run(job: Job, dataset: Dataset, folder: Path, *, files: int, memory: str) ->
     """Stream the first ``files`` files through ``job``; return the progress of each batch."""
     source = materialise(dataset, folder)
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as scratch:
-        work = Path(scratch)
-        events_dir = first_files(source, files, work / "events")
         session = start_session(job, memory)
-        events = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        output = job.build(events.parquet(str(events_dir)), work / "state")
-        writer = output.writeStream.format("noop").outputMode(job.output_mode)
-        writer = writer.option("checkpointLocation", str(work / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        progress = [json.loads(each.json) for each in query.recentProgress]
+        progress = stream(session, job, source, Path(scratch), files=files)
         session.stop()
+    return progress
+
+
+def stream(session: SparkSession, job: Job, source: Path, work: Path, *, files: int) -> list[Any]:
+    """Stream files of ``source`` through ``job`` with state and checkpoint in ``work``."""
+    events_dir = first_files(source, files, work / "events")
+    events = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    output = job.build(events.parquet(str(events_dir)), work / "state")
+    writer = output.writeStream.format("noop").outputMode(job.output_mode)
+    writer = writer.option("checkpointLocation", str(work / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = [json.loads(each.json) for each in query.recentProgress]
     return [each for each in progress if each["numInputRows"] > 0]
 
 

@@ -43,6 +43,8 @@ class Line:
     unit: str = "x"
     detail: str = ""
     """The figures from which the ratio is computed."""
+    decimals: int = 2
+    """Decimals that are shown of the values."""
 
     @property
     def median(self) -> float:
@@ -57,10 +59,14 @@ class Line:
     def cells(self) -> list[str]:
         """Return the line's cells in the table."""
         sign = "≥" if self.at_least else "≤"
+        median, low, high = (
+            f"{value:.{self.decimals}f}"
+            for value in (self.median, min(self.values), max(self.values))
+        )
         return [
             self.what,
-            f"**{self.median:.2f}** {self.unit}",
-            f"{min(self.values):.2f} to {max(self.values):.2f}",
+            f"**{median}** {self.unit}",
+            f"{low} to {high}",
             f"{sign} {self.bound:g} {self.unit}",
             "pass" if self.met else "**fail**",
             self.detail,

@@ -1,0 +1,122 @@
+"""Takes out of a process what keyed operators measure, for the benchmark of what that costs.
+
+Counts that a backend or the engine also needs for itself stay. Workers of Spark are switched by the
+function that they run, when it is opened: `SwitchedSync` and `SwitchedCoroutine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from benchmarks.functions import CountCoroutine, CountSync
+from forebay_spark_runtime.keyed_operator import keyed_dataframe
+from forebay_spark_runtime.keyed_operator.batch_input import BatchInput
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.engine.declared_state import DeclaredState
+from forebay_state_api.engine.guarded_table import GuardedTable, guarded
+from forebay_state_api.engine.measures import Measures
+from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.metrics.phases import Phase, PhaseClock
+from forebay_state_api.versions import janitor
+from forebay_state_api.versions.figures import NONE, Figures
+from forebay_state_api.versions.manifest import Manifest
+
+_AT_ONCE: Final = nullcontext()
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Measure nothing."""
+
+
+def _no_figures(*_: Any) -> dict[str, float]:
+    return {}
+
+
+def _same_phase(_clock: PhaseClock, phase: Phase) -> Phase:
+    return phase
+
+
+def _no_phase(_clock: PhaseClock, _phase: Phase) -> AbstractContextManager[None]:
+    return _AT_ONCE
+
+
+def _uncounted(_measures: Measures, storage: ObjectStorage) -> ObjectStorage:
+    return storage
+
+
+def _none_touched(_state: DeclaredState) -> int:
+    return 0
+
+
+def _read_batch(state: DeclaredState, batch: Sequence[tuple[int, Any]]) -> Sequence[Any]:
+    return state.table.get_many(None, batch)
+
+
+def _untimed(
+    table: GuardedTable,
+    read: Callable[[Any, Sequence[Any]], list[Any]],
+    namespace: Any,
+    asked: Sequence[Any],
+) -> list[Any]:
+    with guarded(table._fail):  # noqa: SLF001 - as the replaced method has it
+        return read(namespace, asked)
+
+
+def _nameless(_manifest: Manifest) -> Figures:
+    return NONE
+
+
+_REPLACEMENTS: Final[Sequence[tuple[Any, str, Any]]] = (
+    # The time of phases, and of reads by state.
+    (PhaseClock, "switch", _same_phase),
+    (PhaseClock, "count", _nothing),
+    (PhaseClock, "during", _no_phase),
+    (PhaseClock, "seconds", _no_figures),
+    (Measures, "note_access", _nothing),
+    (GuardedTable, "_timed", _untimed),
+    (DeclaredState, "_read_batch", _read_batch),
+    # Counts.
+    (DeclaredState, "_touched", _none_touched),
+    (Measures, "counted", _uncounted),
+    (BatchInput, "_count_groups", _nothing),
+    # What becomes of them: the manifest and its name, the history, the row of figures.
+    (Subtask, "_figures", _no_figures),
+    (Manifest, "figures", property(_nameless)),
+    (janitor, "remember", _nothing),
+    (keyed_dataframe, "_sent_schema", _nothing),
+)
+"""(Owner, attribute, what replaces it)."""
+
+_ORIGINALS: Final = [(owner, name, vars(owner)[name]) for owner, name, _ in _REPLACEMENTS]
+
+
+def switch(*, measures: bool) -> None:
+    """Let the operators of this process measure from now on, or not."""
+    for owner, name, value in _ORIGINALS if measures else _REPLACEMENTS:
+        setattr(owner, name, value)
+
+
+class SwitchedSync(CountSync):
+    """`CountSync` in a process that measures, or that does not."""
+
+    def __init__(self, *, measures: bool) -> None:
+        self.measures = measures
+
+    def open(self, context: Any) -> None:
+        """Switch the process; the micro-batch that has begun is measured in part."""
+        switch(measures=self.measures)
+        super().open(context)
+
+
+class SwitchedCoroutine(CountCoroutine):
+    """`CountCoroutine` in a process that measures, or that does not."""
+
+    def __init__(self, *, measures: bool) -> None:
+        self.measures = measures
+
+    def open(self, context: Any) -> None:
+        """Switch the process; the micro-batch that has begun is measured in part."""
+        switch(measures=self.measures)
+        super().open(context)
