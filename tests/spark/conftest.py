@@ -281,6 +281,13 @@ def job():
         cloudpickle.unregister_pickle_by_value(module)
 
 
+def send(pids, number):
+    """Send a signal to processes; one that has ended in the meantime is skipped."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 class Kills:
     """Kills an operator's processes with SIGKILL at random moments, and starts them again."""
 
@@ -327,7 +334,8 @@ class Kills:
     def _kill_in_a_version(self, query, versions):
         """Kill all workers at a random moment while one of these versions is being made.
 
-        A kill that came too late is followed by a quicker one. Returns whether an attempt was lost.
+        They are stopped first, so that no attempt is committed between a look and the kill. A stop
+        that came too late is followed by a quicker one. Returns whether an attempt was lost.
         """
         dead = self._uncommitted(versions)
         longest_s = 0.1
@@ -335,10 +343,15 @@ class Kills:
             if not self._uncommitted(versions) - dead:
                 time.sleep(0.005)
                 continue
+            found = workers(self._stage.spark._jvm)
             time.sleep(self._chance.uniform(0, longest_s))
-            end(workers(self._stage.spark._jvm))
+            send(found, signal.SIGSTOP)
+            found = workers(self._stage.spark._jvm)  # with those that came in the meantime
+            send(found, signal.SIGSTOP)
             if self._uncommitted(versions) - dead:
+                end(found)
                 return True
+            send(found, signal.SIGCONT)
             longest_s /= 2
         return False
 
