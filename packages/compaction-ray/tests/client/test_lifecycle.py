@@ -1,4 +1,4 @@
-"""Every event in every state of a job, and what follows from the table."""
+"""Every event in every state of a job and of a gateway, and what follows from the tables."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import attrs
 import pytest
 
 from forebay_compaction_ray.client.lifecycle import (
+    Call,
     Event,
     Kind,
     Patience,
+    Reach,
     State,
     Trouble,
     combined,
@@ -41,6 +43,18 @@ def test_every_event_in_every_state(state):
         else:
             with pytest.raises(ValueError, match=state.label):
                 next_state(state, event)
+
+
+@pytest.mark.parametrize("reach", [Reach.UP, Reach.RESTING])
+def test_every_call_in_every_state_of_a_gateway(reach):
+    assert reach.after(Call.ANSWERED) is Reach.UP
+    assert reach.after(Call.RENEWED) is Reach.UP
+    assert reach.after(Call.SILENT) is Reach.RESTING
+    assert reach.after(Call.CLOSE) is Reach.CLOSED
+
+
+def test_a_closed_gateway_stays_closed():
+    assert {Reach.CLOSED.after(call) for call in Call} == {Reach.CLOSED}
 
 
 def test_what_has_ended_has_ended_for_its_owner():

@@ -335,9 +335,5 @@ class TrackedJob:
 
     @property
     def _submission(self) -> Submission:
-        here = self._here
-        return Submission(
-            job=self._job,
-            storage=here.options.storage,
-            avoid=tuple(self._judges),
-        )
+        storage = self._here.options.storage
+        return Submission(job=self._job, storage=storage, avoid=tuple(self._judges))

@@ -1,4 +1,4 @@
-"""The states of a job, as a client sees them, and every transition between them.
+"""The states of a job and of a gateway, as a client sees them, and every transition between them.
 
 A job may be run any number of times, anywhere, also at once: each run writes below a name of its
 own, and the first result counts. So a job whose fate is unclear is simply offered again.
@@ -92,6 +92,28 @@ def next_state(state: State, event: Event) -> State:
     if event not in _POSSIBLE[state]:
         raise ValueError(f"{event} cannot happen to a job that is {state.label}")
     return event.leads_to
+
+
+class Reach(enum.Enum):
+    """The state of the way to a gateway."""
+
+    UP = "up"
+    RESTING = "resting"
+    """The last call had no answer: calls fail at once, until one of them tries it again."""
+    CLOSED = "closed"
+
+    def after(self, call: Call) -> Reach:
+        """Return the state that follows; a way that is closed stays so."""
+        return self if self is Reach.CLOSED else call.value
+
+
+class Call(enum.Enum):
+    """An event on the way to a gateway, and the state that follows."""
+
+    ANSWERED = RENEWED = Reach.UP
+    """A call was answered, or the next one has other credentials."""
+    SILENT = Reach.RESTING
+    CLOSE = Reach.CLOSED
 
 
 class Kind(enum.IntEnum):

@@ -17,10 +17,7 @@ from forebay_compaction_ray.events import key_of
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
-from forebay_state_api.contract.compaction_service import (
-    CompactionService,
-    CompactionStatus,
-)
+from forebay_state_api.contract.compaction_service import CompactionService, CompactionStatus
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.daemon_pool import DaemonPool
