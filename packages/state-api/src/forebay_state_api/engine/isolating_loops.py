@@ -42,13 +42,17 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
     passes = check.passes
     rows_out = host.rows_out
     extend = rows_out.extend
+    mark = len(rows_out)
     for row, key, group in entries:
-        if busy and scheduler.must_wait(row, key, group, side):
-            continue
+        if busy:
+            must_wait = scheduler.must_wait(row, key, group, side)
+            mark = len(rows_out)
+            if must_wait:
+                continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = mark
         scheduler.row = row
         journal.last = None
         try:
@@ -57,17 +61,17 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
                 extend(rows)
             elif rows is not None:
                 give_out(host, rows)
-            if (
-                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
-                and len(rows_out) > mark
-                and scheduler.current is None
-            ):
-                check(rows_out, mark)
+            if scheduler.current is None:
+                end = len(rows_out)
+                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
+                    check(rows_out, mark)
+                mark = end
+                continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
-            continue
-        if busy and scheduler.current is not None:
+        else:
             scheduler.leave()
+        mark = len(rows_out)
 
 
 def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -79,13 +83,17 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
     passes = check.passes
     rows_out = host.rows_out
     append = rows_out.append
+    mark = len(rows_out)
     for row, key, group in entries:
-        if busy and scheduler.must_wait(row, key, group, side):
-            continue
+        if busy:
+            must_wait = scheduler.must_wait(row, key, group, side)
+            mark = len(rows_out)
+            if must_wait:
+                continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = mark
         scheduler.row = row
         journal.last = None
         try:
@@ -94,17 +102,17 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
                 append(result)
             else:
                 give_out_one(host, result)
-            if (
-                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
-                and len(rows_out) > mark
-                and scheduler.current is None
-            ):
-                check(rows_out, mark)
+            if scheduler.current is None:
+                end = len(rows_out)
+                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
+                    check(rows_out, mark)
+                mark = end
+                continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
-            continue
-        if busy and scheduler.current is not None:
+        else:
             scheduler.leave()
+        mark = len(rows_out)
 
 
 def _run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -131,37 +139,37 @@ async def _drive_coroutines(
     check: RowCheck = scheduler.row_check
     passes = check.passes
     rows_out = host.rows_out
-    extend = rows_out.extend
+    extend, give = rows_out.extend, partial(give_out, host)
+    mark = len(rows_out)
     for row, key, group in entries:
-        if busy and scheduler.must_wait(row, key, group, side):
-            continue
+        if busy:
+            must_wait = scheduler.must_wait(row, key, group, side)
+            mark = len(rows_out)
+            if must_wait:
+                continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = mark
         scheduler.row = row
         journal.last = None
         try:
             rows = await fn(row, context)
-            if rows.__class__ is list:
-                extend(rows)
-            elif rows is not None:
-                give_out(host, rows)
-            if (
-                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
-                and len(rows_out) > mark
-                and scheduler.current is None
-            ):
-                check(rows_out, mark)
-        except Exception as error:
-            if scheduler.current is not None and scheduler.current.driver is not None:
-                raise  # it was suspended: this driver is a step of it
-            scheduler.fail_record(error)
-            continue
-        if busy and scheduler.current is not None:
+            if rows is not None:
+                (extend if rows.__class__ is list else give)(rows)
+            if scheduler.current is None:
+                end = len(rows_out)
+                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
+                    check(rows_out, mark)
+                mark = end
+                continue
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            _fail_driven(scheduler, error)
+        else:
             if scheduler.current.driver is not None:
                 return
             scheduler.leave()
+        mark = len(rows_out)
 
 
 async def _drive_generators(
@@ -175,33 +183,42 @@ async def _drive_generators(
     passes = check.passes
     rows_out = host.rows_out
     append = rows_out.append
+    mark = len(rows_out)
     for row, key, group in entries:
-        if busy and scheduler.must_wait(row, key, group, side):
-            continue
+        if busy:
+            must_wait = scheduler.must_wait(row, key, group, side)
+            mark = len(rows_out)
+            if must_wait:
+                continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = mark
         scheduler.row = row
         journal.last = None
         try:
             async for out in fn(row, context):
                 append(out)
-            if (
-                not (len(rows_out) == mark + 1 and passes(rows_out[mark]))
-                and len(rows_out) > mark
-                and scheduler.current is None
-            ):
-                check(rows_out, mark)
-        except Exception as error:
-            if scheduler.current is not None and scheduler.current.driver is not None:
-                raise  # it was suspended: this driver is a step of it
-            scheduler.fail_record(error)
-            continue
-        if busy and scheduler.current is not None:
+            if scheduler.current is None:
+                end = len(rows_out)
+                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
+                    check(rows_out, mark)
+                mark = end
+                continue
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            _fail_driven(scheduler, error)
+        else:
             if scheduler.current.driver is not None:
                 return
             scheduler.leave()
+        mark = len(rows_out)
+
+
+def _fail_driven(scheduler: Any, error: Exception) -> None:
+    """Let a driver's record fail; if it was suspended, the driver is a step of it, and raises."""
+    if scheduler.current is not None and scheduler.current.driver is not None:
+        raise error
+    scheduler.fail_record(error)
 
 
 LOOPS: Final[Mapping[Callable[..., None], Callable[..., None]]] = {

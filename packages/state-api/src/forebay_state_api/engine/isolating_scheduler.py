@@ -22,7 +22,6 @@ from forebay_state_api.engine.failed_record import (
 )
 from forebay_state_api.engine.isolating_loops import LOOPS
 from forebay_state_api.engine.journal import Journal, undo
-from forebay_state_api.engine.record import IsolatedRecord
 from forebay_state_api.engine.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
 from forebay_state_api.engine.waiting_lines import awaited_by, where_it_waits
@@ -44,7 +43,6 @@ class IsolatingScheduler(Scheduler):
     )
 
     isolates = True
-    record_class = IsolatedRecord
     method_of: Callable[[int], str]
     """Set by the engine: returns the name of an input's record method."""
     forget_requests: Callable[[Any], None]
@@ -100,26 +98,34 @@ class IsolatingScheduler(Scheduler):
             record.log = last if record.log is None else (record.log, undo, last)
 
     def _finish(self, record: Any) -> None:
-        if not record.failed and record.unread:
-            try:
+        rows_out, mark = self.rows_out, self.mark
+        if not record.failed and (
+            record.rows is not None
+            or record.error is not None
+            or record.unread
+            or len(rows_out) != mark + 1
+            or not self.row_check.passes(rows_out[mark])
+        ):
+            self._examine(record)
+        Scheduler._finish(self, record)  # every record that waits comes here: `super()` costs more
+
+    def _examine(self, record: Any) -> None:
+        """Let a record that has run to its end fail, if a child, its code or a row has failed."""
+        try:
+            if record.unread:
                 raise_unread(record)
-            except Exception as raised:  # noqa: BLE001 - a child raised it
-                self._drop(record, raised)
-        if not record.failed:
-            error = record.error or self._misfit(record.rows)
-            if error is not None:
-                self._drop(record, error)
-        super()._finish(record)
+        except Exception as raised:  # noqa: BLE001 - a child raised it
+            self._drop(record, raised)
+            return
+        error = record.error or self._misfit(record.rows)
+        if error is not None:
+            self._drop(record, error)
 
     def _misfit(self, rows: list[Any] | None) -> Exception | None:
         """Return the error of the first row that does not fit, of ``rows`` and the last ones."""
-        rows_out, mark, check = self.rows_out, self.mark, self.row_check
         try:
-            if rows:
-                check(rows, 0)
-            if len(rows_out) == mark + 1 and check.passes(rows_out[mark]):
-                return None
-            check(rows_out, mark)
+            self.row_check(rows or [], 0)
+            self.row_check(self.rows_out, self.mark)
         except (OutputSchemaError, StateAccessError) as misfit:
             return misfit
         return None
@@ -168,12 +174,12 @@ class IsolatingScheduler(Scheduler):
         awaits.cancel(record)
         self.current = running
 
-    def _run_steps(self, record: Any) -> None:
-        super()._run_steps(record)
-        if record.ending and not record.failed:
-            awaits.cancel_children(record)
-            if not awaits.is_under_way(record):
-                self._drop_apart(record, record.error)
+    def _end_cancelled(self, record: Any) -> None:
+        if record.failed:
+            return
+        awaits.cancel_children(record)
+        if not awaits.is_under_way(record):
+            self._drop_apart(record, record.error)
 
     def _drop_apart(self, record: Any, error: Exception) -> None:
         """Drop a record between the steps of others."""
@@ -245,7 +251,7 @@ class IsolatingScheduler(Scheduler):
         self.dropped_reads = before
         self.current = None
 
-    def _fail_followers(self, failed: IsolatedRecord, callbacks: Any) -> None:
+    def _fail_followers(self, failed: Any, callbacks: Any) -> None:
         """Let other records fail that wait for a request of a failed one."""
         for record, namespace, _, _ in callbacks:
             if record is not None and record is not failed:

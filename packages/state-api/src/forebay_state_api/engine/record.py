@@ -41,11 +41,15 @@ class Record:
         "completed",
         "driven",
         "driver",
+        "ending",
+        "error",
+        "failed",
         "foreign",
         "group",
         "idempotency_key",
         "issued",
         "key",
+        "log",
         "namespace",
         "open",
         "pushed",
@@ -59,11 +63,6 @@ class Record:
         "unread",
         "waiting",
     )
-
-    failed = False
-    """Whether it has failed alone: nothing of it runs any more."""
-    ending = False
-    """Whether it was cancelled, and fails once its coroutines and children have ended."""
 
     def __init__(self, scheduler: Waiter, key: Any, group: int, side: int) -> None:
         self.scheduler = scheduler
@@ -106,6 +105,15 @@ class Record:
         """Tasks that have failed, and whose errors nobody has looked at so far."""
         self.rows: list[Any] | None = None
         """Rows that it emitted; the scheduler emits them when it ends."""
+        # The rest is for records that fail alone; here, because a call that adds it costs more.
+        self.log: Any = None
+        """The last entry of the journal about its changes."""
+        self.error: Exception | None = None
+        """An error with which it fails at its end, even if its code caught it."""
+        self.ending = False
+        """Whether it was cancelled, and fails once its coroutines and children have ended."""
+        self.failed = False
+        """Whether it has failed: nothing of it runs any more."""
 
     def number(self, future: StateFuture[Any]) -> None:
         """Make ``future`` the next request."""
@@ -162,18 +170,3 @@ class Record:
         self.pushed += 1
         self.completed, self.reached = self.issued, self.pushed
         self.stack.append((namespace, callback, value))
-
-
-class IsolatedRecord(Record):
-    """A record that fails alone."""
-
-    __slots__ = ("ending", "error", "failed", "log")
-
-    def begin(self) -> None:
-        """Set what only such a record has."""
-        self.log: Any = None
-        """The last entry of the journal about its changes."""
-        self.ending = False
-        self.error: Exception | None = None
-        """An error with which it fails at its end, even if its code caught it."""
-        self.failed = False

@@ -141,7 +141,6 @@ class Scheduler:
 
     isolates: ClassVar[bool] = False
     """Whether records fail alone; see `IsolatingScheduler`."""
-    record_class: ClassVar[type[Record]] = Record
 
     def __init__(
         self,
@@ -225,11 +224,9 @@ class Scheduler:
                     "for, and calls and their keys are made per record, in the record method or in "
                     "callbacks of its futures, not in open() or close()"
                 )
-            record = self.current = self.record_class(self, key, self.context._group, self.side)
+            record = self.current = Record(self, key, self.context._group, self.side)
             record.row = self.row
             record.namespace = self.context._namespace
-            if self.isolates:
-                record.begin()  # type: ignore[attr-defined] # it is an `IsolatedRecord`
             self.busy[key] = record
             if self.deadlines is not None:
                 self.deadlines.add(record)
@@ -437,6 +434,9 @@ class Scheduler:
     def _fail_step(self, record: Record, error: Exception) -> None:  # noqa: ARG002 - see `IsolatingScheduler`
         """Handle an error of a step: it fails the micro-batch."""
         raise error
+
+    def _end_cancelled(self, record: Record) -> None:
+        """End a cancelled record once nothing of it is under way; see `IsolatingScheduler`."""
 
     def note_failure(self, error: Exception) -> bool:  # noqa: ARG002 - see `IsolatingScheduler`
         """Let the running record fail with ``error``; return whether it can fail alone."""
@@ -682,6 +682,8 @@ class Scheduler:
         if context._namespace is not None:
             self.bind_namespace(None)
         self.current, self.tail, context._key, context._group = before
+        if record.ending:
+            self._end_cancelled(record)
 
     # -- reads --------------------------------------------------------------------------------
 
