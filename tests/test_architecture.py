@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = {
     "forebay_state_api": [
-        "errors user_frames progress",
+        "errors user_frames progress lazy_names",
         "keys metrics daemon_pool threads settings",
         "codecs",
         "contract job",

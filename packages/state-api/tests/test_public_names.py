@@ -1,20 +1,23 @@
-"""The names at the package's root, which are imported on first use."""
+"""Names that packages import on first use."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 import forebay_state_api
+from forebay_state_api import observing, reading, versions
 
 
-def test_every_public_name_has_one_home() -> None:
-    listed = [name for names in forebay_state_api._HOMES.values() for name in names]
-    assert sorted(listed) == sorted(forebay_state_api.__all__)
-    for name in forebay_state_api.__all__:
-        assert getattr(forebay_state_api, name) is not None
+@pytest.mark.parametrize("package", [forebay_state_api, observing, reading, versions])
+def test_every_public_name_has_one_home(package: ModuleType) -> None:
+    listed = [name for names in package._HOMES.values() for name in names]
+    assert sorted(listed) == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name) is not None
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -8,8 +8,9 @@ implement `forebay_state_api.contract.backend` and subclass the conformance kit,
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from forebay_state_api.calls.declared import Calls
@@ -259,13 +260,7 @@ _HOMES: Final = {
 """Module → its public names, imported on first use: a command of `forebay` needs few of them."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    for home, names in _HOMES.items():
-        if name in names:
-            found = globals()[name] = getattr(import_module(home), name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

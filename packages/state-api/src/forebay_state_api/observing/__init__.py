@@ -4,21 +4,28 @@ Nothing here writes, pins or needs the job. `list_operator` makes one list reque
 all other requests are for objects that its listing names.
 """
 
-from forebay_state_api.observing.compactions import CompactionFolder
-from forebay_state_api.observing.directory import DirectoryWatch
-from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
-from forebay_state_api.observing.history import HistoryReader
-from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
-from forebay_state_api.observing.listing import OperatorListing, list_operator
-from forebay_state_api.observing.operators import StoredOperator, stored_operators
-from forebay_state_api.observing.symptoms import Symptom, symptoms_of
-from forebay_state_api.observing.timeline import Timeline, timeline_of
-from forebay_state_api.observing.watching import (
-    BatchInProgress,
-    HotKeyGroups,
-    OperatorView,
-    OperatorWatch,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from forebay_state_api.observing.compactions import CompactionFolder
+    from forebay_state_api.observing.directory import DirectoryWatch
+    from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
+    from forebay_state_api.observing.history import HistoryReader
+    from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
+    from forebay_state_api.observing.listing import OperatorListing, list_operator
+    from forebay_state_api.observing.operators import StoredOperator, stored_operators
+    from forebay_state_api.observing.symptoms import Symptom, symptoms_of
+    from forebay_state_api.observing.timeline import Timeline, timeline_of
+    from forebay_state_api.observing.watching import (
+        BatchInProgress,
+        HotKeyGroups,
+        OperatorView,
+        OperatorWatch,
+    )
 
 __all__ = [
     "BatchInProgress",
@@ -41,3 +48,42 @@ __all__ = [
     "symptoms_of",
     "timeline_of",
 ]
+
+_HOMES: Final = {
+    "forebay_state_api.observing.compactions": ("CompactionFolder",),
+    "forebay_state_api.observing.directory": ("DirectoryWatch",),
+    "forebay_state_api.observing.figures_of_versions": (
+        "SubtaskFigures",
+        "VersionFigures",
+    ),
+    "forebay_state_api.observing.history": ("HistoryReader",),
+    "forebay_state_api.observing.key_groups": (
+        "KeyGroups",
+        "key_groups_of",
+    ),
+    "forebay_state_api.observing.listing": (
+        "OperatorListing",
+        "list_operator",
+    ),
+    "forebay_state_api.observing.operators": (
+        "StoredOperator",
+        "stored_operators",
+    ),
+    "forebay_state_api.observing.symptoms": (
+        "Symptom",
+        "symptoms_of",
+    ),
+    "forebay_state_api.observing.timeline": (
+        "Timeline",
+        "timeline_of",
+    ),
+    "forebay_state_api.observing.watching": (
+        "BatchInProgress",
+        "HotKeyGroups",
+        "OperatorView",
+        "OperatorWatch",
+    ),
+}
+"""Module → its public names, imported on first use: a command needs few of them."""
+
+__getattr__ = lazy_names(__name__, _HOMES)

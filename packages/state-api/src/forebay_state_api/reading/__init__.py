@@ -6,16 +6,21 @@ timers, operator state, and the same as Arrow. `open_feed` yields the difference
 
 from __future__ import annotations
 
-from forebay_state_api.reading.changes import Change, Operation
-from forebay_state_api.reading.difference import Difference, TimerChange
-from forebay_state_api.reading.feed import ChangeFeed, open_feed
-from forebay_state_api.reading.follower import Follower, FollowOptions
-from forebay_state_api.reading.opening import open_state
-from forebay_state_api.reading.operator_state import OperatorStateInfo
-from forebay_state_api.reading.positions import START, Position
-from forebay_state_api.reading.rows import ALL, StateRow, Timer
-from forebay_state_api.reading.snapshot import Snapshot
-from forebay_state_api.reading.stored_states import StateInfo
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from forebay_state_api.reading.changes import Change, Operation
+    from forebay_state_api.reading.difference import Difference, TimerChange
+    from forebay_state_api.reading.feed import ChangeFeed, open_feed
+    from forebay_state_api.reading.follower import Follower, FollowOptions
+    from forebay_state_api.reading.opening import open_state
+    from forebay_state_api.reading.operator_state import OperatorStateInfo
+    from forebay_state_api.reading.positions import START, Position
+    from forebay_state_api.reading.rows import ALL, StateRow, Timer
+    from forebay_state_api.reading.snapshot import Snapshot
+    from forebay_state_api.reading.stored_states import StateInfo
 
 __all__ = [
     "ALL",
@@ -36,3 +41,38 @@ __all__ = [
     "open_feed",
     "open_state",
 ]
+
+_HOMES: Final = {
+    "forebay_state_api.reading.changes": (
+        "Change",
+        "Operation",
+    ),
+    "forebay_state_api.reading.difference": (
+        "Difference",
+        "TimerChange",
+    ),
+    "forebay_state_api.reading.feed": (
+        "ChangeFeed",
+        "open_feed",
+    ),
+    "forebay_state_api.reading.follower": (
+        "Follower",
+        "FollowOptions",
+    ),
+    "forebay_state_api.reading.opening": ("open_state",),
+    "forebay_state_api.reading.operator_state": ("OperatorStateInfo",),
+    "forebay_state_api.reading.positions": (
+        "START",
+        "Position",
+    ),
+    "forebay_state_api.reading.rows": (
+        "ALL",
+        "StateRow",
+        "Timer",
+    ),
+    "forebay_state_api.reading.snapshot": ("Snapshot",),
+    "forebay_state_api.reading.stored_states": ("StateInfo",),
+}
+"""Module → its public names, imported on first use: a command needs few of them."""
+
+__getattr__ = lazy_names(__name__, _HOMES)
