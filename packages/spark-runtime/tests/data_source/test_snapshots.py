@@ -189,7 +189,8 @@ def test_keys_of_several_columns(make_job, read):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sate": "n"}, "no option 'sate'; did you mean 'state'"),
+        ({"sate": "n"}, r"no option 'sate'; did you mean 'state'\? Its options"),
+        ({"unheard of": "n"}, r"no option 'unheard of'\. Its options"),
         ({"state": "m"}, "has no state 'm'; its states"),
         ({"uid": ""}, "'uid' is missing; queries in .*'query' .*operator"),
         ({"query": "another"}, "nothing is stored of query 'another'"),
@@ -205,6 +206,33 @@ def test_keys_of_several_columns(make_job, read):
 def test_bad_options(job, read, options, message):
     with pytest.raises(ConfigurationError, match=message):
         read(**options)
+
+
+SECRET = "hunter2hunter2"
+
+
+@pytest.mark.parametrize(
+    "directory", [f"s3://user:{SECRET}@bucket/state", f"s3://bucket/state?sig={SECRET}"]
+)
+@pytest.mark.parametrize("option", ["path", "stateDir"])
+def test_secrets_are_in_no_error(read, option, directory):
+    with pytest.raises(ConfigurationError, match=r"password|signature|both were given") as caught:
+        read(**{option: directory})
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", [{}, {"changes": "true", "state": "n"}])
+def test_secrets_are_in_no_repr(job, tmp_path, monkeypatch, what):
+    monkeypatch.setattr(choosing, "open_storage", lambda url, _: open_storage(url))
+    setting = "spark.forebay.storage.secret-access-key"
+    options = {"query": "query", "uid": "operator", "path": str(tmp_path), setting: SECRET, **what}
+    source = DefaultSource(options)
+    schema = source.schema()
+    reader = source.streamReader(schema) if what else source.reader(schema)
+    parts = [] if what else [*reader.partitions()]
+    shown = [source, source._opened, reader, *vars(reader).values(), *parts]
+    assert SECRET not in "".join(map(repr, shown))
+    assert source._opened is not None
 
 
 def test_a_schema_of_the_users_own_is_refused(job, tmp_path):

@@ -15,6 +15,7 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading import Position
 from forebay_state_api.reading.choosing import reader_settings
 from forebay_state_api.settings import DURATION, PREFIX, Setting
+from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
 from forebay_state_api.versions.contents import listed, stored_queries
@@ -103,7 +104,7 @@ def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {known[near[0]]!r}?" if near else ""
+            hint = f"; did you mean {known[near[0]]!r}?" if near else "."
             raise ConfigurationError(
                 f"the data source forebay has no option {name!r}{hint} Its options: "
                 f"{', '.join(sorted(known.values()))}, and settings spark.forebay.*"
@@ -139,7 +140,7 @@ def _state_dir(options: Mapping[str, str]) -> str:
     if len(set(named.values())) != 1:
         raise ConfigurationError(
             "name one state directory, with option('stateDir', …) or load(…)"
-            + (f"; both were given: {listed([*named.values()])}" if named else "")
+            + (f"; both were given: {redacted(listed([*named.values()]))}" if named else "")
         )
     return located(next(iter(named.values())))
 
