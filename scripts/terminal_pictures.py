@@ -1,19 +1,28 @@
-"""Make the pictures of `forebay top` in docs/how-to/on-call.md, by running it on each incident.
+"""Make the pictures of terminals in docs/how-to, by running what they show.
 
-``python scripts/terminal_pictures.py`` provokes the incidents of tests/on_call in a temporary
-directory and writes an SVG file for each one.
+``python scripts/terminal_pictures.py`` provokes the incidents of tests/on_call for `forebay top`,
+and runs commands on the state of the page "look into state". Each picture is an SVG file. Arguments
+are the names of the pictures to make, such as ``on-call-calm``; by default all.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import pty
 import re
+import shlex
+import subprocess
+import sys
 import tempfile
+import termios
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from forebay_state_api.commands.top_screen import TopScreen
 from forebay_state_api.observing import DirectoryWatch
@@ -21,11 +30,28 @@ from forebay_state_api.storage.opening import open_storage
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PICTURES: Final = ROOT / "docs" / "how-to"
+PAGE: Final = PICTURES / "look-into-state.md"
+SESSIONS: Final = {
+    "state-on-call": (
+        "forebay state ls --state-dir state",
+        "forebay state get ann,5 --state-dir state",
+        "forebay state history ann,5 --state total --state-dir state",
+        "forebay state diff --from 1 --to 2 --state-dir state",
+    ),
+    "state-scan": (
+        "forebay state scan --where \"total > 10 and key_1 != 'test'\" --state-dir state",
+        "forebay state scan --state seen --flat --columns key_1,value --state-dir state",
+        "forebay state skew --query orders --uid totals --state-dir state",
+    ),
+}
+"""Picture → the commands that it shows, on the state of `PAGE`."""
 _COLUMNS: Final = 110
 _SHOWN: Final = "s3://bucket/state"
-"""The state directory that the pictures show."""
+"""The state directory that the pictures of `forebay top` show."""
 _FONT_FILES: Final = re.compile(r"@font-face \{.*?\n    \}", re.DOTALL)
 """Fonts from the network: a viewer without them uses its own."""
+_JOB: Final = re.compile(r"^```python\n((?:(?!```).)*KeyedJob.*?)^```$", re.MULTILINE | re.DOTALL)
+"""The block of `PAGE` that makes its state."""
 
 
 def incidents() -> dict[str, Any]:
@@ -39,31 +65,102 @@ def incidents() -> dict[str, Any]:
     return dict(module.INCIDENTS)
 
 
-def picture(incident: str, directory: Path) -> str:
-    """Provoke an incident in an empty directory, and return the screen as SVG."""
+def picture(title: str, name: str, shown: Sequence[RenderableType]) -> str:
+    """Return a terminal as SVG; ``name`` distinguishes it from other pictures on a page."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        terminal = Console(
+            record=True, width=_COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor"
+        )
+        for one in shown:
+            terminal.print(one)
+    return _FONT_FILES.sub("", terminal.export_svg(title=title, unique_id=name))
+
+
+def screen(incident: str, directory: Path) -> TopScreen:
+    """Provoke an incident in an empty directory, and return what `forebay top` shows."""
     incidents()[incident](directory)
     views = DirectoryWatch(open_storage(directory)).refresh()
-    screen = TopScreen(url=_SHOWN, views=views, now=datetime.now(UTC))
-    with (directory / "printed").open("w", encoding="utf-8") as printed:
-        terminal = Console(
-            record=True, width=_COLUMNS, file=printed, force_terminal=True, color_system="truecolor"
-        )
-        terminal.print(screen)
-    text = terminal.export_svg(title="forebay top", unique_id=incident)
-    return _FONT_FILES.sub("", text)
+    return TopScreen(url=_SHOWN, views=views, now=datetime.now(UTC))
 
 
-def path_of(incident: str) -> Path:
-    """Return the file of a picture."""
-    return PICTURES / f"on-call-{incident}.svg"
+def printed(command: str, directory: Path) -> str:
+    """Run a command of `forebay` in a terminal, and return what it prints, with its styles.
+
+    Standard error is no terminal here, so that progress bars, which vanish in the end, are not
+    drawn; what it says comes first.
+    """
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (50, _COLUMNS))
+    program = [str(Path(sys.executable).parent / "forebay"), *shlex.split(command)[1:]]
+    how: dict[str, Any] = {"stdin": its, "stdout": its, "stderr": subprocess.PIPE, "cwd": directory}
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    with subprocess.Popen(program, env=environment, **how) as process:
+        os.close(its)
+        shown = b"".join(iter(lambda: _read(ours), b""))
+        assert process.stderr is not None
+        said = process.stderr.read()
+    os.close(ours)
+    if process.returncode:
+        raise SystemExit(f"{command}: {said.decode()}")
+    return (said + shown).decode().replace("\r\n", "\n")
 
 
-def main() -> None:
-    """Write all pictures."""
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # the program has ended
+        return b""
+
+
+def make_state(directory: Path) -> None:
+    """Run the job of `PAGE` in an empty directory."""
+    block = _JOB.search(PAGE.read_text(encoding="utf-8"))
+    assert block is not None
+    subprocess.run([sys.executable, "-c", block[1]], cwd=directory, check=True)
+
+
+def session(commands: Sequence[str], directory: Path) -> list[Text]:
+    """Return a terminal in which commands were typed, one after the other."""
+    found = []
+    for command in commands:
+        found.append(Text(f"$ {command}", style="bold green"))
+        found.append(Text.from_ansi(printed(command, directory)))
+    return found
+
+
+def top_pictures(wanted: Callable[[str], bool]) -> None:
+    """Write the pictures of `forebay top`."""
     for incident in incidents():
-        with tempfile.TemporaryDirectory() as directory:
-            path_of(incident).write_text(picture(incident, Path(directory)), encoding="utf-8")
+        if wanted(name := f"on-call-{incident}"):
+            with tempfile.TemporaryDirectory() as directory:
+                shown = [screen(incident, Path(directory))]
+            write(name, picture("forebay top", incident, shown))
+
+
+def session_pictures(wanted: Callable[[str], bool]) -> None:
+    """Write the pictures of `SESSIONS`."""
+    with tempfile.TemporaryDirectory() as directory:
+        make_state(Path(directory))
+        for name, commands in SESSIONS.items():
+            if wanted(name):
+                shown = session(commands, Path(directory))
+                write(name, picture("forebay state", name, shown))
+
+
+def write(name: str, svg: str) -> None:
+    """Write a picture to its file."""
+    (PICTURES / f"{name}.svg").write_text(svg, encoding="utf-8")
+
+
+def main(names: Sequence[str]) -> None:
+    """Write the pictures with these names, or all."""
+
+    def wanted(name: str) -> bool:
+        return not names or name in names
+
+    top_pictures(wanted)
+    session_pictures(wanted)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
