@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -126,6 +127,24 @@ def test_a_reader_writes_nothing_but_pins(make_job, tmp_path):
         if operation not in {"get", "get_ranges", "list", "list_folders"}
     }
     assert written == {"pins"}
+
+
+def requests_of_a_batch(backend_class, folder, open_reader):
+    """Return operation → the requests that a job makes in a batch while a reader is open."""
+    storage = CountingStorage(open_storage(str(folder)))
+    job = KeyedJob(backend_class, storage, descriptors=[COUNT, BY_NUMBER], key_type=str)
+    for number in (1, 2, 3):
+        write(job, number)
+    with open_reader(str(folder), query="query", uid="operator"):
+        storage.reset()
+        write(job, 4)
+        return storage.counts
+
+
+def test_a_job_makes_the_same_requests_beside_a_reader(tmp_path, backend_class):
+    alone = requests_of_a_batch(backend_class, tmp_path / "alone", lambda *_, **__: nullcontext())
+    assert alone["create"] or alone["put"]
+    assert requests_of_a_batch(backend_class, tmp_path / "beside", open_state) == alone
 
 
 @pytest.fixture
