@@ -87,6 +87,9 @@ class HeapBackend(StateBackend):
         self._check_readable(spec)
         return exported_points(self._resident.raw.get(spec.name, ()), spec, keys)
 
+    def stored_bytes(self) -> Mapping[str, int]:
+        return self._resident.bytes_by_state()
+
     def _check_readable(self, spec: TableSpec) -> None:
         for parent in self._opening.parents:
             if (stored := parent.descriptions.get(spec.name)) is not None:

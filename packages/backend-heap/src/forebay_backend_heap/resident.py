@@ -82,6 +82,13 @@ class Resident:
             )
         return [encode(table.spec, op, block, self.groups) for op, block in dropped.blocks()]
 
+    def bytes_by_state(self) -> dict[str, int]:
+        """Return state → the bytes of its sections; a decoded table is encoded for that."""
+        found = {name: sum(one.size for one in sections) for name, sections in self.raw.items()}
+        for name, table in self.tables.items():
+            found[name] = sum(section.size for section in self._encoded(table))
+        return found
+
     def snapshot(self) -> list[Section]:
         """Return sections of the whole state."""
         with paused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
@@ -84,6 +85,13 @@ class LsmBackend(StateBackend):
             swept = self._swept.get(spec.name, 0)
             self._tables[spec.name] = LsmTable(spec, runs[::-1], self._applied, swept)
         return self._tables[spec.name]
+
+    def stored_bytes(self) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        for file in self._files:
+            for name, table in self._sources[file.name].file.tables.items():
+                found[name] += table.bytes_of(file.range)
+        return found
 
     def commit(self, version: int) -> CommittedState:
         self._data.extend(self._write(version))

@@ -140,6 +140,11 @@ class FileTable:
         stop = int(np.searchsorted(self.first_addresses, bounds[1], "right"))
         return range(max(start, 0), stop)
 
+    def bytes_of(self, groups: KeyGroupRange) -> int:
+        """Return the bytes of the blocks that may hold cells of some key groups."""
+        blocks = self.span(groups.start << GROUP_SHIFT, (groups.end + 1 << GROUP_SHIFT) - 1)
+        return int(self.sizes[blocks.start : blocks.stop].sum())
+
     def between(self, low: Place, high: Place) -> range:
         """Return the blocks of an ordered table that may hold cells between two places, inclusive.
 

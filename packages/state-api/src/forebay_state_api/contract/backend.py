@@ -365,6 +365,15 @@ class StateBackend(abc.ABC):
         """
         return self.table(spec).export(keys)
 
+    def stored_bytes(self) -> Mapping[str, int] | None:
+        """Return state → the bytes that hold its cells in the opened range; ``None``: not known.
+
+        For readers, who show them to people. States that have none may be missing. What newer
+        writes have replaced counts as long as it is stored, and so do neighbours from which the
+        cells cannot be told apart. Called before anything is applied; may block.
+        """
+        return None
+
     @abc.abstractmethod
     def commit(self, version: int) -> CommittedState:
         """Make everything applied so far durable as files of ``version``.

@@ -78,6 +78,22 @@ class VersionContent:
         groups = sum(each.end - each.start + 1 for each in ranges)
         return max(self.bytes / max(groups, 1), 1)
 
+    def state_bytes(self) -> dict[str, int] | None:
+        """Return state → the bytes that are stored of it, with what newer writes have replaced.
+
+        ``None`` if the backend does not know. Opens the version: heap reads its files, lsm their
+        indexes.
+        """
+        total = dict.fromkeys(self.states, 0)
+        for part in self.opened.parts(self.key_groups):
+            with self.opened.scanning(part) as backend:
+                found = backend.stored_bytes()
+            if found is None:
+                return None
+            for name in total:
+                total[name] += found.get(name, 0)
+        return total
+
     def state(self, name: str) -> StateInfo:
         """Return a keyed state; the `ConfigurationError` for an unknown one lists the others."""
         if name not in self.states:

@@ -142,6 +142,22 @@ class ReaderTests(BackendSubject):
                     assert found == _cells(backend.table(spec).export(2))
                     assert found == _cells(backend.export(spec, 1_000))  # the table is there, too
 
+    def test_stored_bytes_are_those_of_the_states(
+        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
+    ) -> None:
+        skip_unless_claimed(backend_class, Capability.EXPORT)
+        sizes = [read(job, version).state_bytes() for version in (1, 2)]
+        if None in sizes:
+            pytest.skip(f"{backend_class.__name__} does not know the bytes of each state")
+        before, after = cast("list[dict[str, int]]", sizes)
+        assert before.keys() == after.keys() == HELD.keys()
+        assert all(before.values())
+        assert sum(before.values()) <= read(job, 1).bytes
+        job.scripts([(key, [("v.update", 3)]) for key in [f"more {n}" for n in range(500)]])
+        grown = cast("dict[str, int]", read(job, 3).state_bytes())
+        assert grown["v"] > 2 * after["v"]
+        assert grown["m"] <= 2 * after["m"]
+
     def test_a_difference_has_what_changed_and_nothing_else(
         self, backend_class: type[StateBackend], job: KeyedJob, read: Read
     ) -> None:
