@@ -23,6 +23,7 @@ from forebay_state_api import (
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.reading import ALL
 from forebay_state_api.testing import ManualClock
+from forebay_state_api.versions.savepoints import create_savepoint
 
 
 class Colour(enum.Enum):
@@ -155,6 +156,13 @@ def test_after_going_back_the_new_timeline_is_shown(job, read):
     old = read(version=3, run=abandoned.run)
     assert old.get("seen", ("cid", 3)) == [1]
     assert not old.final
+
+
+def test_a_savepoint_is_opened_by_its_name(job, read):
+    create_savepoint(job.storage, "before", version=1, uid="operator")
+    snapshot = read(version="before")
+    assert snapshot.version == 1
+    assert snapshot.get("seen", ("bob", 2)) == []
 
 
 def test_namespaces(make_job, read):
