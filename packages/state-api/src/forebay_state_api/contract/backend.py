@@ -369,8 +369,8 @@ class StateBackend(abc.ABC):
         """Return state → the bytes that hold its cells in the opened range; ``None``: not known.
 
         For readers, who show them to people. States that have none may be missing. What newer
-        writes have replaced counts as long as it is stored, and so do neighbours from which the
-        cells cannot be told apart. Called before anything is applied; may block.
+        writes have replaced counts as long as it is stored, and so do neighbours in the same
+        block. Called before anything is applied; may block.
         """
         return None
 
