@@ -151,9 +151,10 @@ def test_requests_are_counted_by_kind():
     assert storage.get("a") == b"12345"
     storage.get_ranges("a", [(0, 2), (2, 1)])
     storage.list()
+    storage.list_page()
     storage.list_folders()
     storage.delete(["a"])
-    assert counts.by_kind() == {"get": 2, "list": 2, "put": 2, "delete": 1}
+    assert counts.by_kind() == {"get": 2, "list": 3, "put": 2, "delete": 1}
     assert counts.read_bytes == 8
 
 

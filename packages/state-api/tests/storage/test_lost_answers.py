@@ -83,6 +83,7 @@ def test_the_store_tries_nothing_again_by_itself(server: StandIn) -> None:
         lambda: storage.get("one"),
         lambda: storage.get_ranges("one", [(0, 1)]),
         storage.list,
+        storage.list_page,
         storage.list_folders,
         lambda: storage.delete(["one"]),
     ):

@@ -54,6 +54,7 @@ def requests(storage: RetryingStorage) -> list[tuple[str, object]]:
         ("get", lambda: storage.get("a")),
         ("get_ranges", lambda: storage.get_ranges("a", [(0, 1)])),
         ("list", storage.list),
+        ("list_page", storage.list_page),
         ("list_folders", storage.list_folders),
         ("delete", lambda: storage.delete(["b"])),
     ]

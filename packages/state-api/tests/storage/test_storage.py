@@ -11,7 +11,7 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectPage
 from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
@@ -106,6 +106,47 @@ def test_lists_are_recursive_sorted_and_relative(storage):
     assert info == []
     first = storage.list()[0]
     assert (first.size, first.modified.tzinfo is not None) == (2, True)
+
+
+def test_pages_begin_after_a_name_and_are_sorted(storage):
+    names = ["a", "b/1/x", "b/2", "b-c", "bb/1", "c"]
+    for name in names:
+        storage.child("x").put(name, b"12")
+    storage.put("y", b"")
+    child = storage.child("x")
+    assert child.list_page() == child.list_page("") == ObjectPage(child.list(), is_last=True)
+    for after in ("a", "b", "b/1", "b/2", "b0", "bb/1"):
+        found = child.list_page(after)
+        assert [info.name for info in found.objects] == sorted(n for n in names if n > after)
+    assert child.list_page("c") == ObjectPage([], is_last=True)
+    assert storage.child("nothing").list_page() == ObjectPage([], is_last=True)
+
+
+def test_a_local_page_walks_no_further_than_it_must(tmp_path):
+    storage = open_storage(tmp_path)
+    names = [f"{folder:03}/{number:03}" for folder in range(30) for number in range(100)]
+    for folder in range(30):
+        (tmp_path / f"{folder:03}").mkdir()
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "029" / "099#12345").touch()
+    assert [info.name for info in storage.list()] == names, "what is being written is left out"
+    found, after = [], ""
+    with mock.patch("os.scandir", side_effect=os.scandir) as scanned:
+        while not (page := storage.list_page(after)).is_last:
+            found += page.objects
+            after = found[-1].name
+    assert [*found, *page.objects] == storage.list()
+    pages, folders = 3, 10
+    assert scanned.call_count <= pages * (1 + folders + 2), "the root, and the folders of a page"
+
+
+def test_a_local_page_with_encoded_names_is_as_a_list(tmp_path):
+    storage = open_storage(tmp_path)
+    for name in ("ä/1", "b%41", "c#x", "d"):
+        storage.put(name, b"1")
+    assert storage.list_page() == ObjectPage(storage.list(), is_last=True)
+    assert [info.name for info in storage.list_page("d").objects] == ["ä/1"]
 
 
 def test_a_child_is_a_folder(storage):

@@ -36,6 +36,15 @@ class ObjectInfo:
     """When it was last written, by the store's clock; aware."""
 
 
+@attrs.frozen
+class ObjectPage:
+    """Objects that follow each other by name: a part of a listing."""
+
+    objects: Sequence[ObjectInfo]
+    is_last: bool
+    """Whether no object comes after them."""
+
+
 def checked_name(name: str) -> str:
     """Return ``name`` if it names an object below the root; `ValueError` otherwise."""
     parts = name.split("/")
@@ -97,6 +106,15 @@ class ObjectStorage(abc.ABC):
     @abc.abstractmethod
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
         """Return all objects below the folder ``prefix``, at any depth, sorted by name."""
+
+    def list_page(self, after: str = "") -> ObjectPage:
+        """Return the objects whose names come after ``after``, as many as one request returns.
+
+        They are sorted by name and begin with the first; ``after`` need not exist. Override it if
+        the store can begin a list in the middle; this one lists everything.
+        """
+        found = [info for info in self.list() if info.name > after]
+        return ObjectPage(found, is_last=True)
 
     @abc.abstractmethod
     def list_folders(self, prefix: str = "") -> builtins.list[str]:

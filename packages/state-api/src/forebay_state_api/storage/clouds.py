@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from urllib.parse import urlsplit
 
+import obstore
 from obstore.exceptions import BaseError
 from obstore.store import from_url
 
+from forebay_state_api.contract.object_storage import ObjectPage
 from forebay_state_api.contract.storage_fault import words_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage.obstore import ObstoreStorage, is_panic
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+PAGE: Final = 1_000
+"""The most names that S3 returns for one request."""
 
 CLIENT_OPTIONS: Final = frozenset(
     {
@@ -121,6 +127,26 @@ class S3Storage(CloudStorage):
 
     schemes: ClassVar[tuple[str, ...]] = ("s3", "s3a")
     prefix: ClassVar[str] = "aws_"
+
+    def list_page(self, after: str = "") -> ObjectPage:
+        """Return a page of `PAGE` names; a directory bucket does not sort them, so it returns all.
+
+        One request, unless the server returns fewer names at once than it was asked for.
+        """
+        if self._is_directory_bucket:
+            return super().list_page(after)
+        store = cast("ObjectStore", self._opened(create=False))
+        offset = self._path(after) if after else None
+        try:
+            listed = obstore.list(store, self._folder(""), offset=offset, chunk_size=PAGE)
+            found = self._infos(next(iter(listed), []))
+        except (BaseError, OSError, ValueError) as error:
+            raise self.failed("list", after, error) from error
+        return ObjectPage(found, is_last=len(found) < PAGE)
+
+    @property
+    def _is_directory_bucket(self) -> bool:
+        return urlsplit(self.url).netloc.endswith("--x-s3")
 
 
 class GcsStorage(CloudStorage):

@@ -16,6 +16,7 @@ KINDS: Final = {
     "get": "get",
     "get_ranges": "get",
     "list": "list",
+    "list_page": "list",
     "list_folders": "list",
     "put": "put",
     "put_if_absent": "put",

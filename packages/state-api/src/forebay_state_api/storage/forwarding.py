@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+from forebay_state_api.contract.object_storage import ObjectInfo, ObjectPage, ObjectStorage
 
 T = TypeVar("T")
 
@@ -47,6 +47,9 @@ class ForwardingStorage(ObjectStorage):
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
         return self.around("list", self._above + prefix, lambda: self.inner.list(prefix))
+
+    def list_page(self, after: str = "") -> ObjectPage:
+        return self.around("list_page", self._above + after, lambda: self.inner.list_page(after))
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
         full = self._above + prefix

@@ -28,14 +28,17 @@ from obstore.store import LocalStore, MemoryStore
 
 from forebay_state_api.contract.object_storage import (
     ObjectInfo,
+    ObjectPage,
     ObjectStorage,
     checked_name,
     checked_prefix,
 )
 from forebay_state_api.contract.storage_fault import CREDENTIALS, NO_PERMISSION, StorageFault
 from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.storage.local_pages import page_of
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 
@@ -122,13 +125,15 @@ class ObstoreStorage(ObjectStorage):
         store = self._opened(create=False)
         if store is None:
             return []
-        cut = len(self._prefix) + 1 if self._prefix else 0
         try:
             found = [entry for page in obstore.list(store, folder) for entry in page]
         except (BaseError, OSError, ValueError) as error:
             raise self.failed("list", prefix, error) from error
-        infos = (ObjectInfo(e["path"][cut:], e["size"], e["last_modified"]) for e in found)
-        return sorted(infos, key=lambda info: info.name)
+        return sorted(self._infos(found), key=lambda info: info.name)
+
+    def _infos(self, found: Iterable[ObjectMeta]) -> builtins.list[ObjectInfo]:
+        cut = len(self._prefix) + 1 if self._prefix else 0
+        return [ObjectInfo(e["path"][cut:], e["size"], e["last_modified"]) for e in found]
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
         folder = self._folder(prefix)
@@ -325,6 +330,12 @@ class LocalStorage(ObstoreStorage):
         if all(len(found) == n for found, (_, n) in zip(answers, ranges, strict=True)):
             return answers
         return super().get_ranges(name, ranges)  # raises the right error
+
+    def list_page(self, after: str = "") -> ObjectPage:
+        try:
+            return page_of(str(self._root / self._prefix), after)
+        except OSError:  # also where names need obstore's encoding
+            return super().list_page(after)
 
     def failed(self, action: str, name: str, error: BaseException) -> StorageError:
         failure = super().failed(action, name, error)

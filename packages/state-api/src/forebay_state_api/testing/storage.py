@@ -23,7 +23,7 @@ from forebay_state_api.storage.forwarding import ForwardingStorage
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectPage, ObjectStorage
     from forebay_state_api.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -229,7 +229,12 @@ class ClockedStorage(WrappedStorage):
         return made
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        return [
-            attrs.evolve(info, modified=self._times.get(self._above + info.name, info.modified))
-            for info in super().list(prefix)
-        ]
+        return [*map(self._timed, super().list(prefix))]
+
+    def list_page(self, after: str = "") -> ObjectPage:
+        page = super().list_page(after)
+        return attrs.evolve(page, objects=[*map(self._timed, page.objects)])
+
+    def _timed(self, info: ObjectInfo) -> ObjectInfo:
+        found = self._times.get(self._above + info.name, info.modified)
+        return attrs.evolve(info, modified=found)
