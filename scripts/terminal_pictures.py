@@ -79,7 +79,7 @@ def picture(title: str, name: str, shown: Sequence[RenderableType]) -> str:
 def screen(incident: str, directory: Path) -> TopScreen:
     """Provoke an incident in an empty directory, and return what `forebay top` shows."""
     incidents()[incident](directory)
-    views = DirectoryWatch(open_storage(directory)).refresh()
+    views = DirectoryWatch(open_storage(directory)).views()
     return TopScreen(url=_SHOWN, views=views, now=datetime.now(UTC))
 
 

@@ -64,7 +64,7 @@ def screen(directory, fault=""):
     root = open_storage(directory)
     return TopScreen(
         url=root.url,
-        views=DirectoryWatch(root).refresh(),
+        views=DirectoryWatch(root).views(),
         now=datetime.now(UTC),
         fault=fault,
         fits=True,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.observing import OperatorListing
+from forebay_state_api.observing.known_names import KnownNames
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.figures import Figures
 from forebay_state_api.versions.layout import Coordinates
@@ -40,9 +41,14 @@ def stored(versions: int, parallelism: int, max_parallelism: int) -> list[Object
     return sorted(found, key=lambda info: info.name)
 
 
-def calls_for(objects: list[ObjectInfo]) -> int:
+MOST_CALLS_AGAIN = 300_000
+"""For a listing after another one."""
+
+
+def calls_for(objects: list[ObjectInfo], known: KnownNames | None = None) -> int:
     with cProfile.Profile() as profile:
-        timeline = OperatorListing(objects={"versions": objects}).timeline
+        listing = OperatorListing(objects={"versions": objects}, known=known or KnownNames())
+        timeline = listing.timeline
         assert timeline.rate("rows_in", last=100)
         assert timeline.newest is not None
         assert timeline.newest.count("rows_in")
@@ -55,3 +61,10 @@ def test_ten_thousand_versions_take_a_bounded_number_of_calls() -> None:
 
 def test_ten_thousand_key_groups_take_a_bounded_number_of_calls() -> None:
     assert calls_for(stored(10, 500, 10_000)) < MOST_CALLS
+
+
+def test_what_was_listed_before_is_not_parsed_again() -> None:
+    objects = stored(10_000, 1, 10_000)
+    known = KnownNames()
+    calls_for(objects[2:], known)
+    assert calls_for(objects, known) < MOST_CALLS_AGAIN

@@ -42,7 +42,31 @@ def test_a_refresh_takes_three_requests_at_most(job, storage):
         assert counting.counts.total() <= 3
         seen.append(len(view.timeline.versions))
     assert seen == [4, 5, 6, 7, 8, 9, 9, 9], "the timeline grows by an object of the history"
-    assert counting.counts == {"list": 1}, "nothing that cannot change is read again"
+    assert counting.counts == {"list_page": 1}, "nothing that cannot change is read again"
+
+
+def test_a_view_waits_until_its_requests_suffice(job, storage):
+    job.versions(1, 3, metrics=ROWS)
+    counting = CountingStorage(storage)
+    watch = OperatorWatch(counting)
+    assert watch.refresh(1) is None
+    assert counting.counts == {"list_page": 1}
+    assert watch.refresh(2).busiest.made.version == 3
+    assert OperatorWatch(storage).view().newest.version == 3
+
+
+def test_the_requests_of_a_directory_are_three_for_each_operator(root, make_job):
+    for uid in ("a", "b", "c"):
+        make_job(root.child(f"q{uid}/{uid}")).versions(1, 3, metrics=ROWS)
+    counting = CountingStorage(root)
+    watch = DirectoryWatch(counting)
+    seen, most = [], 3 * 3
+    for _ in range(25):
+        counting.reset()
+        seen.append(len(watch.refresh()))
+        assert counting.counts.total() <= most
+    assert seen == [0] + [3] * 24, "the first refresh finds them"
+    assert DirectoryWatch(root).views().keys() == watch.refresh().keys()
 
 
 def test_the_hot_key_groups_are_those_of_the_subtask_with_the_most_rows(job, storage):
@@ -102,12 +126,12 @@ def test_pins_of_readers_savepoints_and_forks(job, storage, clock):
 def test_a_directory_s_operators_come_and_go(root, make_job):
     make_job(root.child("q/a")).version(1)
     watch = DirectoryWatch(root)
-    assert [(one.query, one.uid) for one in watch.refresh()] == [("q", "a")]
+    assert [(one.query, one.uid) for one in watch.views()] == [("q", "a")]
     make_job(root.child("q/b")).version(1)
     for _ in range(10):
         found = watch.refresh()
     assert [one.uid for one in found] == ["a", "b"]
-    assert [one.uid for one in DirectoryWatch(root, uid="b").refresh()] == ["b"]
+    assert [one.uid for one in DirectoryWatch(root, uid="b").views()] == ["b"]
     root.delete([info.name for info in root.list("q/a/")])
     assert [one.uid for one in watch.refresh()] == ["b"]
 
@@ -116,7 +140,7 @@ def test_one_chosen_operator_takes_no_list_of_operators(root, make_job):
     make_job(root.child("q/a")).version(1)
     counting = CountingStorage(root)
     DirectoryWatch(counting, query="q", uid="a").refresh()
-    assert counting.counts == {"list": 1, "get": 1}
+    assert counting.counts == {"list_page": 1, "get": 1}
 
 
 @pytest.mark.parametrize(
@@ -132,4 +156,4 @@ def test_names_of_nothing_are_errors(root, make_job, chosen, message):
     if chosen:
         make_job(root.child("q/a")).version(1)
     with pytest.raises(ConfigurationError, match=message):
-        DirectoryWatch(root, **chosen).refresh()
+        DirectoryWatch(root, **chosen).views()

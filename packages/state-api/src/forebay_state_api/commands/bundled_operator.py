@@ -39,7 +39,7 @@ def bundled_operator(
 ) -> Mapping[str, Any]:
     """Return file → plain data: what a bug report holds of an operator, without user data."""
     storage = operator.storage(root)
-    view = OperatorWatch(storage).refresh()
+    view = OperatorWatch(storage).view()
     timeline = HistoryReader(storage).timeline(view.listing, KEPT_VERSIONS)
     summary = plain_operator(operator, view, now)
     # The names of savepoints are texts of users.

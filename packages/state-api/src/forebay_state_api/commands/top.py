@@ -60,7 +60,7 @@ def top(
         raise click.UsageError("the output is not a terminal: add --once, or --once --json")
     root = state_directory(state_dir, settings)
     watch = DirectoryWatch(root, query=query, uid=uid)
-    screen = TopScreen(url=root.url, views=watch.refresh(), now=datetime.now(UTC))
+    screen = TopScreen(url=root.url, views=watch.views(), now=datetime.now(UTC))
     if as_json:
         print_json([plain_operator(one, view, screen.now) for one, view in screen.views.items()])
     elif once:

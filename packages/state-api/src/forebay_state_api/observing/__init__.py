@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
     from forebay_state_api.observing.listing import OperatorListing, list_operator
     from forebay_state_api.observing.operators import StoredOperator, stored_operators
+    from forebay_state_api.observing.paged_listing import PagedListing
     from forebay_state_api.observing.symptoms import Symptom, symptoms_of
     from forebay_state_api.observing.timeline import Timeline, timeline_of
     from forebay_state_api.observing.watching import (
@@ -37,6 +38,7 @@ __all__ = [
     "OperatorListing",
     "OperatorView",
     "OperatorWatch",
+    "PagedListing",
     "StoredOperator",
     "SubtaskFigures",
     "Symptom",
@@ -69,6 +71,7 @@ _HOMES: Final = {
         "StoredOperator",
         "stored_operators",
     ),
+    "forebay_state_api.observing.paged_listing": ("PagedListing",),
     "forebay_state_api.observing.symptoms": (
         "Symptom",
         "symptoms_of",

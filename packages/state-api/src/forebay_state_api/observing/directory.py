@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.observing.operators import StoredOperator, stored_operators
-from forebay_state_api.observing.watching import OperatorView, OperatorWatch
+from forebay_state_api.observing.watching import REQUESTS, OperatorView, OperatorWatch
 from forebay_state_api.versions.contents import what_is_there
 
 if TYPE_CHECKING:
@@ -31,34 +31,63 @@ class DirectoryWatch:
         self._uid = uid
         self._refreshes = 0
         self._watches: dict[StoredOperator, OperatorWatch] = {}
+        self._views: dict[StoredOperator, OperatorView] = {}
 
     def refresh(self) -> Mapping[StoredOperator, OperatorView]:
-        """Return a view of each operator, by its names.
+        """Return a view of each operator, by its names; none of those that have no view yet.
 
-        Makes at most three requests for each operator; once in `LIST_EVERY` times, one for each
-        query in addition. Raises `ConfigurationError` if there is no state, `StorageError`.
+        Makes at most `REQUESTS` requests for each operator. Once in `LIST_EVERY` times it looks for
+        new operators instead of at those it knows: one request, and one for each query. Raises
+        `ConfigurationError` if there is no state, `StorageError`.
         """
-        if self._refreshes % LIST_EVERY == 0:
+        looks = self._refreshes % LIST_EVERY == 0
+        if looks:
             self._find()
-        watches = list(self._watches.values())
-        views = dict(zip(self._watches, self._views(watches), strict=True))
-        found = {one: view for one, view in views.items() if view.listing.objects}
-        if not found:
+        if not (looks and self._views):
+            self._look(1 if looks and self._searches else REQUESTS)
+        found = {one: view for one, view in self._views.items() if view.listing.objects}
+        if self._has_all and not found:
             raise self._nothing()
         self._refreshes += 1
         return found
+
+    def views(self) -> Mapping[StoredOperator, OperatorView]:
+        """Refresh until each operator has a view: a request for each 1,000 names, at first."""
+        found = self.refresh()
+        while not self._has_all:
+            found = self.refresh()
+        return found
+
+    @property
+    def _has_all(self) -> bool:
+        return self._views.keys() == self._watches.keys()
+
+    @property
+    def _searches(self) -> bool:
+        """Whether finding operators takes requests."""
+        return self._query is None or self._uid is None
 
     def _find(self) -> None:
         found = stored_operators(self._root, query=self._query, uid=self._uid)
         self._watches = {
             one: self._watches.get(one) or OperatorWatch(one.storage(self._root)) for one in found
         }
+        self._views = {one: self._views[one] for one in found if one in self._views}
 
-    def _views(self, watches: Sequence[OperatorWatch]) -> Sequence[OperatorView]:
+    def _look(self, requests: int) -> None:
+        """Refresh all operators; one that needs more requests than it may make keeps its view."""
+        watches = list(self._watches.values())
+        for one, view in zip(self._watches, self._refreshed(watches, requests), strict=True):
+            if view is not None:
+                self._views[one] = view
+
+    def _refreshed(
+        self, watches: Sequence[OperatorWatch], requests: int
+    ) -> Sequence[OperatorView | None]:
         if len(watches) < 2 or not self._root.waits:  # noqa: PLR2004 - threads only cost then
-            return [watch.refresh() for watch in watches]
+            return [watch.refresh(requests) for watch in watches]
         with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(OperatorWatch.refresh, watches))
+            return list(pool.map(lambda watch: watch.refresh(requests), watches))
 
     def _nothing(self) -> ConfigurationError:
         if self._query is not None:

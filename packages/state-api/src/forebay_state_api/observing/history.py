@@ -38,7 +38,7 @@ class HistoryReader:
         stored = {block.name for block in listing.history}
         self._read = {name: made for name, made in self._read.items() if name in stored}
         remembered = [made for block in needed for made in self._read.get(block.name, ())]
-        return timeline_of([*listing.made, *remembered])
+        return timeline_of([*listing.made, *remembered], listing.known)
 
     def _fetch(self, blocks: Sequence[HistoryBlock]) -> None:
         for block, made in zip(blocks, self._contents(blocks), strict=True):

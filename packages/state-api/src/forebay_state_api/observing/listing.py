@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_state_api.observing.compactions import CompactionFolder, compactions_of
+from forebay_state_api.observing.known_names import KnownNames
 from forebay_state_api.observing.timeline import Timeline, timeline_of
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.history import HistoryBlock
-from forebay_state_api.versions.markers import Made
 from forebay_state_api.versions.pins import FOREVER, PinEntry, newest_renewals, pins_among
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.versions.markers import Made
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -27,6 +28,8 @@ class OperatorListing:
 
     objects: Mapping[str, Sequence[ObjectInfo]]
     """Folder below the operator's → its objects: ``versions``, ``data``, ``pins`` …"""
+    known: KnownNames = attrs.field(factory=KnownNames, eq=False, repr=False)
+    """The names that listings before this one showed."""
 
     @cached_property
     def made(self) -> Sequence[Made]:
@@ -34,12 +37,12 @@ class OperatorListing:
         stored = self.below(layout.VERSIONS)
         newest = "/".join(stored[0].name.split("/")[:2]) + "/" if stored else ""
         looked_at = (i for i in stored if "/manifest-" in i.name or i.name.startswith(newest))
-        return [made for made in map(Made.parse, looked_at) if made is not None]
+        return self.known.made(looked_at)
 
     @cached_property
     def timeline(self) -> Timeline:
         """The stored versions."""
-        return timeline_of(self.made)
+        return timeline_of(self.made, self.known)
 
     @cached_property
     def history(self) -> Sequence[HistoryBlock]:

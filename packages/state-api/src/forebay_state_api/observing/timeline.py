@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_state_api.observing.figures_of_versions import VersionFigures
+from forebay_state_api.observing.known_names import KnownNames
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from forebay_state_api.observing.figures_of_versions import VersionFigures
     from forebay_state_api.versions.markers import Made
 
 
@@ -66,13 +67,18 @@ def _seconds(versions: Sequence[VersionFigures]) -> float:
     return (newest - versions[-1].committed).total_seconds()
 
 
-def timeline_of(manifests: Iterable[Made]) -> Timeline:
+def timeline_of(manifests: Iterable[Made], known: KnownNames | None = None) -> Timeline:
     """Return the timeline of manifests, which may be named several times.
+
+    :param known: the versions that timelines before this one had.
 
     Runs count by rank: an older run's versions from a newer run's first one on are abandoned. A
     version that a run has not completed does not hide another run's.
     """
-    ranked = sorted(_versions(manifests), key=lambda one: (-one.epoch, one.run_key, -one.version))
+    ranked = sorted(
+        _versions(manifests, known or KnownNames()),
+        key=lambda one: (-one.epoch, one.run_key, -one.version),
+    )
     first: int | None = None
     kept: list[VersionFigures] = []
     abandoned: list[VersionFigures] = []
@@ -86,12 +92,12 @@ def timeline_of(manifests: Iterable[Made]) -> Timeline:
     return Timeline(versions=_newest_first(kept), abandoned=_newest_first(abandoned))
 
 
-def _versions(manifests: Iterable[Made]) -> Iterable[VersionFigures]:
+def _versions(manifests: Iterable[Made], known: KnownNames) -> Iterable[VersionFigures]:
     found: dict[tuple[int, str], dict[str, Made]] = {}
     for made in manifests:
         if made.manifest:
             found.setdefault((made.by.version, made.by.run_key), {})[made.name] = made
-    return (VersionFigures.of(list(made.values())) for made in found.values())
+    return (known.version(list(made.values())) for made in found.values())
 
 
 def _by_run(ranked: Sequence[VersionFigures]) -> Iterable[Sequence[VersionFigures]]:

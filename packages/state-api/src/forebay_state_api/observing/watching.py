@@ -13,7 +13,7 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 from forebay_state_api.observing.history import HistoryReader
-from forebay_state_api.observing.listing import OperatorListing, list_operator
+from forebay_state_api.observing.paged_listing import PagedListing
 from forebay_state_api.versions.figures import COUNTS
 from forebay_state_api.versions.manifest import Manifest, read_manifest
 from forebay_state_api.versions.pins import FOREVER
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
+    from forebay_state_api.observing.listing import OperatorListing
     from forebay_state_api.observing.timeline import Timeline
 
+REQUESTS: Final = 3
+"""The most requests of a refresh."""
 VERSIONS: Final = 100
 """Versions that a view goes back, if that many are stored or remembered."""
 SILENT_AFTER: Final = timedelta(minutes=3)
@@ -130,19 +133,32 @@ class OperatorWatch:
     def __init__(self, storage: ObjectStorage) -> None:
         """``storage`` is the operator's folder."""
         self._storage = storage
+        self._pages = PagedListing(storage)
         self._history = HistoryReader(storage)
         self._busiest: Manifest | None = None
 
-    def refresh(self, versions: int = VERSIONS) -> OperatorView:
+    def refresh(self, requests: int = REQUESTS) -> OperatorView | None:
         """List the operator's folder, and read a manifest and an object of the history at most.
 
-        So the timeline of an operator with a long history grows from refresh to refresh.
+        So the timeline of an operator with a long history grows from refresh to refresh. Returns
+        ``None`` as long as ``requests`` did not suffice to list the whole folder and to read the
+        manifest, which only happens at first and after a long break; the next call goes on.
         """
-        listing = list_operator(self._storage)
-        timeline = self._history.timeline(listing, versions, most=1)
-        return OperatorView(
-            listing=listing, timeline=timeline, busiest=self._read(listing.timeline.newest)
-        )
+        left = requests - self._pages.refresh(requests)
+        if not (left and self._pages.is_whole):
+            return None
+        listing = self._pages.listing()
+        before = self._busiest
+        busiest = self._read(listing.timeline.newest)
+        left -= busiest is not before or busiest is None
+        timeline = self._history.timeline(listing, VERSIONS, most=min(1, left))
+        return OperatorView(listing=listing, timeline=timeline, busiest=busiest)
+
+    def view(self) -> OperatorView:
+        """Refresh until there is a view."""
+        while (found := self.refresh()) is None:
+            pass
+        return found
 
     def _read(self, newest: VersionFigures | None) -> Manifest | None:
         if newest is None:
