@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +18,10 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.observing import (
     HistoryReader,
     OperatorListing,
+    PagedListing,
     StoredOperator,
     Timeline,
     VersionFigures,
-    list_operator,
 )
 from forebay_state_api.versions.manifest import Manifest, read_manifest
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 HISTORY: Final = 1_000
 """Versions that a timeline shows: as many as the history keeps."""
+_PAUSE_S: Final = 60.0
+"""Seconds without viewers after which nothing that was listed before counts."""
 _MANIFESTS: Final = 2_000
 """Manifests that are kept in memory; they never change."""
 
@@ -73,15 +76,25 @@ class OperatorView:
 class WatchedOperator:
     """Looks at one operator for all viewers. Thread-safe.
 
-    A listing is one request, shared until it is ``ttl_s`` old. Objects of the history, manifests,
-    savepoints and pins are read once.
+    A listing is shared until it is ``ttl_s`` old; of a folder with many names it is new in part
+    (see `PagedListing`). Objects of the history, manifests, savepoints and pins are read once.
     """
 
-    def __init__(self, root: ObjectStorage, stored: StoredOperator, *, ttl_s: float) -> None:
+    def __init__(
+        self,
+        root: ObjectStorage,
+        stored: StoredOperator,
+        *,
+        ttl_s: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.stored: Final = stored
         self.storage: Final = stored.storage(root)
-        self._view: Final = Fresh(self._look, ttl_s)
+        self._view: Final = Fresh(self._look, ttl_s, now)
         self._history: Final = HistoryReader(self.storage)
+        self._pages = PagedListing(self.storage)
+        self._now: Final = now
+        self._looked_at = now()
         self._lock: Final = threading.Lock()
         self._manifests: Final[LRUCache[str, Manifest]] = LRUCache(_MANIFESTS)
         self._summaries: Final = Summaries()
@@ -109,10 +122,20 @@ class WatchedOperator:
             return self._kept.kept(listing, datetime.now(UTC))
 
     def _look(self) -> OperatorView:
-        listing = list_operator(self.storage)
+        listing = self._listed()
         history = listing.history
         timeline = self._history.timeline(listing, HISTORY) if history else listing.timeline
         return OperatorView(operator=self, listing=listing, timeline=timeline)
+
+    def _listed(self) -> OperatorListing:
+        """List the folder: whole at first and after a pause, and a few pages of it otherwise."""
+        paused = self._now() - self._looked_at > _PAUSE_S
+        if not paused and self._pages.is_whole:
+            self._pages.refresh()
+        if paused or not self._pages.is_whole:
+            self._pages.read_all()
+        self._looked_at = self._now()
+        return self._pages.listing()
 
     def _manifest(self, name: str) -> Manifest:
         with self._lock:
