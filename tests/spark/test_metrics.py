@@ -211,6 +211,17 @@ def test_two_actions_in_foreach_batch_count_each_subtask_once(stage):
         assert (one.subtasks, one.figures["rows_in"]) == (2, 3)
 
 
+@pytest.fixture(params=["true", "false"], ids=["adaptive", "not adaptive"])
+def adaptive(spark, request):
+    """Whether Spark adapts plans while they run."""
+    name = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, request.param)
+    yield request.param
+    spark.conf.set(name, before)
+
+
+@pytest.mark.usefixtures("adaptive")
 def test_an_operator_below_a_shuffle(stage):
     put(stage, 1)
     shuffled = counts(stage.source()).process(Count(), SCHEMA).repartition(3, "user")
