@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
@@ -533,6 +534,14 @@ def test_a_row_that_does_not_fit_is_named_before_anything_is_written(stage, stop
         take(stage, stopped)
     assert "nothing was written" in str(caught.value)
     assert "n, key {'user': None}: the key column 'user' is null" in str(caught.value)
+    assert nothing_written(stage)
+
+
+@pytest.mark.slow
+def test_a_location_that_spark_cannot_read_is_named(stage, stopped):
+    moved = shutil.copytree(stopped, stage.folder / "with a blank")
+    with pytest.raises(ConfigurationError, match="copy the checkpoint to a place without"):
+        take(stage, moved)
     assert nothing_written(stage)
 
 

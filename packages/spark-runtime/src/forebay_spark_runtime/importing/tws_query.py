@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+import re
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 from pyspark.errors import PySparkException
@@ -17,9 +18,11 @@ from forebay_state_api.importing.spark_checkpoint import StoppedQuery
 from forebay_state_api.job.timers import TimeDomain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
+
+Found = TypeVar("Found")
 
 _OPERATOR: Final = "transformWithState"
 """The beginning of the operator's names: Spark has one for each language."""
@@ -34,6 +37,8 @@ _TIMES: Final = {
 """Spark's time mode → the domain of its timers."""
 EXPIRY: Final = "ttlExpirationMs"
 """The field next to each value with a TTL: when it expires, in ms since the epoch."""
+_PLAIN: Final = re.compile(r"[\w./:@+=,~-]*", re.ASCII)
+"""A location that is the same as a URL."""
 KEY: Final = "key"
 CONTENT: Final = "content"
 """The columns of `TwsQuery.rows` and `TwsQuery.timers`."""
@@ -157,16 +162,33 @@ class _Reading:
         reader = self.spark.read.format("statestore").options(
             batchId=str(self.batch), operatorId=str(self.operator["operatorId"]), **options
         )
-        found: DataFrame = _asked(self.location, lambda: reader.load(self.location))
+        found = _asked(self.location, lambda: _analysed(reader.load(self.location)))
         return found.select(KEY, F.col(content).alias(CONTENT))
 
     def timers(self) -> DataFrame:
         return self.rows("expiration_timestamp_ms", readRegisteredTimers="true")
 
 
-def _asked(location: str, ask: Any) -> Any:
+def _analysed(frame: DataFrame) -> DataFrame:
+    """Return a DataFrame after its analysis, which Spark Connect puts off."""
+    _ = frame.schema
+    return frame
+
+
+def _asked(location: str, ask: Callable[[], Found]) -> Found:
     try:
         return ask()
     except PySparkException as error:
         reason = str(error).splitlines()[0]
-        raise ConfigurationError(f"Spark cannot read the state in {location}: {reason}") from error
+        raise ConfigurationError(
+            f"Spark cannot read the state in {location}: {reason}{_hint(location)}"
+        ) from error
+
+
+def _hint(location: str) -> str:
+    if _PLAIN.fullmatch(location):
+        return ""
+    return (
+        ". Spark's reader of state finds no checkpoint with a blank, or another character that "
+        "URLs escape, in its location: copy the checkpoint to a place without"
+    )
