@@ -24,6 +24,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.commands.main import main
+from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import START as START_OF_FEED
 from forebay_state_api.reading import ChangeFeed
@@ -313,6 +314,22 @@ def test_skew_counts_keys_once(run):
     out, _ = run("skew", "--query", "query", "--uid", "operator", "--count-keys", "--all-groups")
     assert "version 3 (provisional), 2 subtask(s)" in out
     assert out.splitlines()[-8].split()[0].isdigit()
+
+
+def test_schema_with_the_size_of_each_state(run):
+    asked = ("schema", "--query", "query", "--uid", "operator", "--sizes")
+    found = {one["name"]: one["bytes"] for one in json.loads(run(*asked, "--json")[0])["states"]}
+    assert found.keys() == {"account", "seen", "cards", "last"}
+    assert all(size > 10 for size in found.values())
+    header, *rows = run(*asked)[0].splitlines()[1:]
+    assert header.split()[-1] == "bytes"
+    assert {row.split()[0]: int(row.split()[-1].replace(",", "")) for row in rows} == found
+
+
+def test_a_backend_that_does_not_know_sizes(run, monkeypatch, backend_class):
+    monkeypatch.setattr(backend_class, "stored_bytes", StateBackend.stored_bytes)
+    _, error = run("schema", "--query", "query", "--uid", "operator", "--sizes", status=2)
+    assert f"the backend '{backend_class.name}' does not know the bytes of each state" in error
 
 
 @pytest.mark.parametrize(

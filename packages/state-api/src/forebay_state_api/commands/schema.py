@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -14,8 +15,13 @@ from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine import schema_check as schema
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
+from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.settings import Settings
+from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_api.versions.finality import Shown
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import VersionReader, open_version
@@ -38,6 +44,7 @@ _UNITS: Final = {
 @click.option("--version", type=click.IntRange(min=1), help="Default: the newest complete one.")
 @click.option("--function", metavar="MODULE:NAME", help="A function to check.")
 @click.option("--key", metavar="TYPE", help="The key column's type, or 'name type, name type'.")
+@click.option("--sizes", is_flag=True, help="Read how many bytes are stored of each state.")
 @json_option
 @conf_options
 @click.pass_context
@@ -51,6 +58,7 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     key: str | None,
     settings: Settings,
     *,
+    sizes: bool,
     as_json: bool,
 ) -> None:
     """Print the stored description of an operator's state.
@@ -66,10 +74,12 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     with reader:
         verdicts = {} if checked is None else _verdicts(checked, reader, storage, settings)
         misfit = _key_misfit(reader, key)
+        source = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
+        found = _sizes(source, reader) if sizes else None
         if as_json:
-            print_json(_plain(reader, verdicts, misfit))
+            print_json(_plain(reader, verdicts, misfit, found))
         else:
-            _show(reader, verdicts, misfit)
+            _show(reader, verdicts, misfit, found)
         if misfit or not all(verdict in _FITS for verdict in verdicts.values()):
             context.exit(1)
 
@@ -82,21 +92,40 @@ def _verdicts(
     return schema.check_function(function, reader, backend, storage, options)
 
 
-def _plain(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> dict[str, Any]:
+def _sizes(source: ReadFrom, reader: VersionReader) -> Mapping[str, int]:
+    at = RunVersion(version=reader.version, run_key=reader.run_key)
+    with snapshot_of(source, Shown(at, final=False)) as snapshot:
+        found = snapshot.state_bytes()
+    if found is None:
+        raise ConfigurationError(
+            f"the backend {snapshot.backend!r} does not know the bytes of each state: leave "
+            "--sizes out; state skew shows those of each subtask"
+        )
+    return found
+
+
+def _plain(
+    reader: VersionReader, verdicts: dict[str, str], misfit: str, sizes: Mapping[str, int] | None
+) -> dict[str, Any]:
     made, key = reader.manifests[0], schema.stored_key(reader.manifests)
     return {
         "version": reader.version,
         "backend": made.backend,
         "max_parallelism": made.made.max_parallelism,
         "key": None if key is None else describe_type(key),
-        "states": [attrs.asdict(one) for one in schema.stored_states(reader.manifests)],
+        "states": [
+            attrs.asdict(one) | ({} if sizes is None else {"bytes": sizes[one.name]})
+            for one in schema.stored_states(reader.manifests)
+        ],
         "function": verdicts,
         "key_misfit": misfit,
     }
 
 
-def _show(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> None:
-    plain = _plain(reader, verdicts, misfit)
+def _show(
+    reader: VersionReader, verdicts: dict[str, str], misfit: str, sizes: Mapping[str, int] | None
+) -> None:
+    plain = _plain(reader, verdicts, misfit, sizes)
     click.echo(
         f"version {plain['version']}, backend {plain['backend']}, max parallelism "
         f"{plain['max_parallelism']}, key {plain['key'] or '-'}"
@@ -105,6 +134,9 @@ def _show(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> None:
     rows: list[list[Any]] = [[one.name, one.kind, one.type, _ttl(one)] for one in stored]
     rows += [[name, "", "", ""] for name in sorted(verdicts.keys() - {one.name for one in stored})]
     columns = ["state", "kind", "type", "TTL"]
+    if sizes is not None:
+        columns.append("bytes")
+        rows = [[*row, sizes.get(row[0])] for row in rows]
     if verdicts:
         columns.append("function")
         rows = [[*row, _short(verdicts.get(row[0], ""))] for row in rows]
