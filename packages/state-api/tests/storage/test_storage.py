@@ -143,10 +143,27 @@ def test_a_local_page_walks_no_further_than_it_must(tmp_path):
 
 def test_a_local_page_with_encoded_names_is_as_a_list(tmp_path):
     storage = open_storage(tmp_path)
-    for name in ("ä/1", "b%41", "c#x", "d"):
+    for name in ("b%41", "c#x", "d", "ä/1"):
         storage.put(name, b"1")
-    assert storage.list_page() == ObjectPage(storage.list(), is_last=True)
-    assert [info.name for info in storage.list_page("d").objects] == ["ä/1"]
+    for folder in (storage, storage.child("ö/ö")):
+        if folder is not storage:
+            folder.put("e", b"1")
+        assert folder.list_page() == ObjectPage(folder.list(), is_last=True)
+    assert [info.name for info in storage.list_page("d").objects] == ["ä/1", "ö/ö/e"]
+    assert [info.name for info in storage.list("ö")] == ["ö/ö/e"]
+    assert [info.name for info in storage.list()] == ["b%41", "c#x", "d", "ä/1", "ö/ö/e"]
+
+
+def test_a_local_list_is_that_of_obstore(tmp_path):
+    storage = open_storage(tmp_path).child("q=20r/op")
+    for name in ("a", "b/1/x", "b/2", "b-c/1", "b.d", "_e", "F"):
+        storage.put(name, b"12")
+    (tmp_path / "q=20r/op/b/linked").symlink_to(tmp_path / "q=20r/op/b-c")
+    (tmp_path / "q=20r/op/b/empty").mkdir()
+    listed = {folder: storage.list(folder) for folder in ("", "b", "b/1", "a", "nothing")}
+    with mock.patch("os.scandir", side_effect=OSError):
+        assert {folder: storage.list(folder) for folder in listed} == listed
+    assert [info.name for info in listed["b"]] == ["b/1/x", "b/2", "b/linked/1"]
 
 
 def test_a_child_is_a_folder(storage):

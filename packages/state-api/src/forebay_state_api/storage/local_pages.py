@@ -33,6 +33,11 @@ def page_of(folder: str, after: str, most: int = PAGE) -> ObjectPage:
     return ObjectPage(found[:most], is_last=len(found) <= most)
 
 
+def walked(folder: str, prefix: str) -> list[ObjectInfo]:
+    """Return all files below a folder, by name, which begins with ``prefix``. Raises as above."""
+    return [*_walked(folder, prefix, "")]
+
+
 def _walked(path: str, above: str, after: str) -> Iterator[ObjectInfo]:
     for name in _entries(path):
         full = above + name

@@ -35,7 +35,7 @@ from forebay_state_api.contract.object_storage import (
 )
 from forebay_state_api.contract.storage_fault import CREDENTIALS, NO_PERMISSION, StorageFault
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.storage.local_pages import page_of
+from forebay_state_api.storage.local_pages import EncodedNameError, page_of, walked
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -254,8 +254,9 @@ _VANISHING: Final = 100
 class LocalStorage(ObstoreStorage):
     """A local directory.
 
-    Ranges are read, and objects written, without obstore's threads, whose overhead exceeds the cost
-    of a small file. If that fails, obstore repeats the request and reports the error.
+    Ranges are read, objects written and folders listed without obstore's threads, whose overhead
+    exceeds the cost of a small file. If that fails, obstore repeats the request and reports the
+    error.
     """
 
     contract_version: ClassVar[int] = 2
@@ -331,11 +332,25 @@ class LocalStorage(ObstoreStorage):
             return answers
         return super().get_ranges(name, ranges)  # raises the right error
 
+    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        folder = checked_prefix(prefix)
+        try:
+            return walked(self._plain_path(folder), f"{folder}/" if folder else "")
+        except OSError:
+            return super().list(prefix)
+
     def list_page(self, after: str = "") -> ObjectPage:
         try:
-            return page_of(str(self._root / self._prefix), after)
-        except OSError:  # also where names need obstore's encoding
+            return page_of(self._plain_path(""), after)
+        except OSError:
             return super().list_page(after)
+
+    def _plain_path(self, folder: str) -> str:
+        """Return the path of a folder; raise `EncodedNameError` if obstore encodes its name."""
+        below = "/".join(filter(None, (self._prefix, folder)))
+        if below and not _PLAIN.fullmatch(below):
+            raise EncodedNameError(below)
+        return str(self._root / below)
 
     def failed(self, action: str, name: str, error: BaseException) -> StorageError:
         failure = super().failed(action, name, error)
