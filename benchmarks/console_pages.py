@@ -1,22 +1,26 @@
 """The console's pages of a large operator: ``python -m benchmarks.console_pages``.
 
 10,000 versions of one subtask, or 100 versions of 50, are stored in a local directory, with 10,000
-key groups. Each page is asked for when what the console knows is too old to be shown.
+key groups. Each page is asked for when what the console knows is too old to be shown, and after
+another version was stored. CPU is that of the console's process.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.request import urlopen
 
 import attrs
 import click
 
 from benchmarks.console_process import console
+from benchmarks.cpu_by_process import TICKS_PER_S
 from benchmarks.machine import ForeignLoad
+from benchmarks.processes import processes
 from benchmarks.report import Line, Result, benchmark
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -40,6 +44,7 @@ PATHS: Final = {
 GROUPS: Final = 10_000
 FILES: Final = 8
 PAGE_S: Final = 1.0
+CPU_S: Final = 0.5
 REFRESH_S: Final = 0.5
 BETWEEN_S: Final = 3.0
 """The console reads again once it is idle four times as long as the last reading took."""
@@ -103,38 +108,62 @@ def put(storage: ObjectStorage, shape: Shape, version: int, subtask: int) -> Non
     put_manifest(storage, manifest)
 
 
-def page_s(address: str, path: str) -> float:
-    """Return the seconds until a page has arrived."""
-    started = time.perf_counter()
+class Took(NamedTuple):
+    """The cost of one page."""
+
+    seconds: float
+    """Until it has arrived."""
+    cpu_s: float
+
+
+def page(address: str, pid: int, path: str) -> Took:
+    """Ask for a page."""
+    used, started = processes()[pid].used, time.perf_counter()
     with urlopen(address + path, timeout=100) as answer:
         answer.read()
-    return time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    return Took(seconds, (processes()[pid].used - used) / TICKS_PER_S)
+
+
+def measured(shape: Shape, rounds: int) -> dict[str, list[Took]]:
+    """Store an operator and ask for the pages of a console that has just started, and later."""
+    with tempfile.TemporaryDirectory(prefix="pages-") as folder:
+        storage = OperatorStorage(open_storage(folder), FOLDER)
+        versions = count(1)
+
+        def commit() -> None:
+            version = next(versions)
+            for subtask in range(shape.parallelism):
+                put(storage, shape, version, subtask)
+
+        for _ in range(shape.versions):
+            commit()
+        with console(Path(folder), REFRESH_S) as (address, pid):
+            took: dict[str, list[Took]] = {name: [] for name in PATHS}
+            for _ in range(rounds):
+                for name, path in PATHS.items():
+                    commit()
+                    took[name].append(page(address, pid, path))
+                    time.sleep(BETWEEN_S)
+    return took
 
 
 def lines_of(shape: Shape, rounds: int) -> list[Line]:
-    """Store an operator and time the pages of a console that has just started, and later."""
-    with tempfile.TemporaryDirectory(prefix="pages-") as folder:
-        storage = OperatorStorage(open_storage(folder), FOLDER)
-        for version in range(1, shape.versions + 1):
-            for subtask in range(shape.parallelism):
-                put(storage, shape, version, subtask)
-        with console(Path(folder), REFRESH_S) as (address, _):
-            took: dict[str, list[float]] = {name: [] for name in PATHS}
-            for _ in range(rounds):
-                for name, path in PATHS.items():
-                    took[name].append(page_s(address, path))
-                    time.sleep(BETWEEN_S)
-    return [
-        Line(
-            what=f"{shape}, {GROUPS:,} key groups: {name}",
-            values=values,
-            bound=PAGE_S,
-            at_least=False,
-            unit="s",
-            detail=f"the slowest {max(values):.2f} s, the first {values[0]:.2f} s",
-        )
-        for name, values in took.items()
-    ]
+    """Return the time and the CPU time of each page."""
+    lines = []
+    for name, took in measured(shape, rounds).items():
+        what = f"{shape}, {GROUPS:,} key groups: {name}"
+        for found, values, bound in (
+            (what, [one.seconds for one in took], PAGE_S),
+            (f"{what}, CPU", [one.cpu_s for one in took], CPU_S),
+        ):
+            detail = f"the slowest {max(values):.2f} s, the first {values[0]:.2f} s"
+            lines.append(
+                Line(
+                    what=found, values=values, bound=bound, at_least=False, unit="s", detail=detail
+                )
+            )
+    return lines
 
 
 @benchmark("console-pages")
