@@ -4,7 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from forebay_state_api.testing.storage import Crash, Fault, FaultKind, FaultyStorage
+from forebay_state_api.observing import HistoryReader, list_operator
+from forebay_state_api.testing.storage import (
+    CountingStorage,
+    Crash,
+    Fault,
+    FaultKind,
+    FaultyStorage,
+)
 from forebay_state_api.versions import history
 from forebay_state_api.versions.history import HistoryBlock, read_block
 from forebay_state_api.versions.janitor import Janitor
@@ -125,3 +132,17 @@ def test_versions_are_forgotten_when_they_are_old(query, sweep, monkeypatch):
         run.batches(committed - 10, committed - 1)
         sweep(run, committed)
     assert {made.by.version for made in remembered(query.storage)} == set(range(18, 28))
+
+
+@pytest.mark.slow
+def test_a_thousand_versions_are_remembered_and_listed(query, sweep):
+    run = query.run(1)
+    for committed in range(20, 1_201, 20):
+        run.batches(committed - 20, committed - 1)
+        sweep(run, committed)
+    counting = CountingStorage(query.storage)
+    timeline = HistoryReader(counting).timeline(list_operator(counting), history.KEPT_VERSIONS)
+    found = [one.version for one in timeline.versions]
+    assert found[:1_000] == list(range(1_200, 200, -1))
+    assert len(found) <= 1_000 + 20, "an object is forgotten with its newest version"
+    assert counting.counts == {"list": 1, "get": len(blocks(query.storage))}
