@@ -42,7 +42,7 @@ def _added_up(rows: str) -> str:
     # One text instead of many literals: Spark prints the plan in errors.
     named = f"map_from_arrays(split('{','.join(KEYS)}', ','), slice(done.totals, 2, {len(KEYS)}))"
     totals = (
-        f"aggregate(array_sort({rows}), named_struct('subtask', -1D, 'totals', {start}), "
+        f"aggregate(sort_array({rows}), named_struct('subtask', -1D, 'totals', {start}), "
         f"(done, next_) -> if(next_[0] = done.subtask, done, {added}), done -> {named})"
     )
     return f"map_filter({totals}, (key_, number_) -> number_ IS NOT NULL)"
