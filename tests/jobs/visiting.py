@@ -5,7 +5,6 @@ Ends when all input is processed.
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from datetime import datetime, timedelta
@@ -58,11 +57,13 @@ class Visits(KeyedProcessFunction):
     """Emits a row with the state of the user for each step, which is a visit or a timer.
 
     A visit registers a timer of either kind; one that is to forget deletes the processing-time
-    timer of the visit before.
+    timer of the visit before. A micro-batch may be held: it waits as long as a file exists.
     """
 
-    def __init__(self, pause):
-        self.pause = functools.partial(time.sleep, pause)
+    def __init__(self, pause, hold=None, held_batch=None):
+        self.pause = pause
+        self.hold = hold
+        self.held_batch = held_batch
 
     def open(self, context):
         self.step = context.get_state(STEP)
@@ -88,8 +89,13 @@ class Visits(KeyedProcessFunction):
             ctx.timers.register_processing_time(at + AGAIN)
         yield summary
 
+    def _wait(self, batch_id):
+        time.sleep(self.pause)
+        while batch_id == self.held_batch and self.hold.exists():
+            time.sleep(0.01)
+
     async def _summary(self, what, at, ctx):
-        self.pause()
+        self._wait(ctx.batch_id)
         step = (await self.step.async_value() or 0) + 1
         recent = (await self.recent.async_value() or 0) + 1
         await self.step.async_update(step)
@@ -112,7 +118,7 @@ class Visits(KeyedProcessFunction):
         }
 
 
-def visits(source, *, backend, parallelism, state_dir, pause=0.0):
+def visits(source, *, backend, parallelism, state_dir, pause=0.0, **held):
     """Return the DataFrame of the users' steps."""
     return keyed(
         source,
@@ -123,7 +129,7 @@ def visits(source, *, backend, parallelism, state_dir, pause=0.0):
         backend=backend,
         event_time="at",
         allowed_lateness=LATENESS,
-    ).process(Visits(pause), SCHEMA)
+    ).process(Visits(pause, **held), SCHEMA)
 
 
 def run(folder, **options):

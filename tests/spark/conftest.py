@@ -311,21 +311,30 @@ class Kills:
             time.sleep(self._chance.uniform(0, 0.4))
             driver.kill()
 
+    @property
+    def hold(self):
+        """While this file exists, the function makes no progress in the last version."""
+        return self._stage.folder / "hold"
+
     def workers(self, df, *, restarts, batches):
-        """Kill all workers several times, each time within two versions; then run to the end."""
+        """Kill all workers several times, each time within two versions; then run to the end.
+
+        If all kills come too late, the last version is hit, since `hold` exists until then.
+        """
+        self.hold.touch()
         for turn in range(restarts):
             made = len(self._stage.manifests(self._uid)) if turn else 0
-            target = made + self._chance.randrange(1, 3) if turn else 1
+            target = min(made + self._chance.randrange(1, 3), batches) if turn else 1
             query = self._stage.start(df)
             try:
-                hit = self._kill_in_a_version(query, range(target, batches + 1))
-                assert hit, "the query ended before a version of it could be hit"
+                assert self._kill_in_a_version(query, range(target, batches + 1)), "it has ended"
                 with pytest.raises(StreamingQueryException) as lost:
                     query.awaitTermination()
                 assert "FencedError" not in str(lost.value)
                 assert "CorruptStateError" not in str(lost.value)
             finally:
                 query.stop()
+        self.hold.unlink()
         self._stage.run(df)
 
     def versions_begun(self):

@@ -73,21 +73,29 @@ def test_a_failure_ends_the_query_and_a_restart_goes_on(stage, kind, says):
 
 
 class Slow(KeyedProcessFunction):
-    """Counts slowly."""
+    """Counts slowly, and waits in a micro-batch as long as a file exists."""
+
+    def __init__(self, hold, held_batch):
+        self.hold = hold
+        self.held_batch = held_batch
 
     def open(self, context):
         self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
 
     def process_element(self, row, ctx):
         time.sleep(0.02)
+        while ctx.batch_id == self.held_batch and self.hold.exists():
+            time.sleep(0.01)
         self.n.update(self.n.value() + 1)
         yield row.user, self.n.value()
 
 
 def kill_workers(stage, kills, restarts, batches):
     everybody(stage, batches)
-    counted = keyed(stage.source(), "user", uid="counts", parallelism=2).process(Slow(), SCHEMA)
-    kills("counts").workers(counted, restarts=restarts, batches=batches)
+    killing = kills("counts")
+    counting = keyed(stage.source(), "user", uid="counts", parallelism=2)
+    counted = counting.process(Slow(killing.hold, batches - 1), SCHEMA)
+    killing.workers(counted, restarts=restarts, batches=batches)
     assert stage.rows(SCHEMA) == all_counts(batches)
 
 

@@ -295,14 +295,17 @@ def as_read(row):
 
 def kill_workers(stage, kills, backend, restarts, batches):
     visits = put(stage, batches)
+    killing = kills("visits")
     found = visiting.visits(
         stage.source(visiting.VISITS),
         backend=backend,
         parallelism=2,
         state_dir=stage.state,
         pause=PAUSE_S,
+        hold=killing.hold,
+        held_batch=batches - 1,
     )
-    kills("visits").workers(found, restarts=restarts, batches=batches)
+    killing.workers(found, restarts=restarts, batches=batches)
     check(stage, backend, visits)
 
 
