@@ -35,7 +35,8 @@ if pyspark.__version__ < "4.1":
 
 from pyspark.sql.streaming import StatefulProcessor
 
-pytestmark = pytest.mark.spark
+# A very busy machine needs more than the usual two minutes: each test has a dozen micro-batches.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 SCHEMA = "user string, n long"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
