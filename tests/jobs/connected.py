@@ -91,8 +91,13 @@ class Numbered(KeyedBroadcastProcessFunction):
         self.numbers.put(row.user, row.n)
 
 
-def text_of(error):
-    return f"{type(error).__name__}: {error}"
+def refusal(call):
+    """Return the error of a call as text."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - the scenario records it
+        return f"{type(error).__name__}: {error}"
+    return "no error"
 
 
 class Scenarios:
@@ -100,8 +105,7 @@ class Scenarios:
         "stream",
         "figures",
         "foreach_batch",
-        "foreach_batch_without_names",
-        "foreach_batch_twice",
+        "refused",
         "bounded",
         "snapshots",
         "imported",
@@ -159,45 +163,28 @@ class Scenarios:
         return [found[0].uid, rows, found[0].subtasks, min(len(one.phase_seconds) for one in found)]
 
     def foreach_batch(self):
-        """With query= and batch_id=."""
+        """With query= and batch_id=; in each batch, what is refused is tried before and after."""
         output, counted = str(self.folder / "batches"), self.counted
+        names, folder = self.refusals, self.folder
 
         def each(df, batch_id):
-            result = counted(df, query="nightly", batch_id=batch_id)
-            result.write.mode("append").json(output)
+            named = {"query": "nightly", "batch_id": batch_id}
+            said = [refusal(lambda: counted(df))]
+            counted(df, **named).write.mode("append").json(output)
+            said.append(refusal(lambda: counted(df, **named)))
+            for name, text in zip(names, said, strict=True):
+                (folder / name).write_text(text)
 
         self.run(self.source().writeStream.foreachBatch(each), "batches")
         self.put("ann")
         self.run(self.source().writeStream.foreachBatch(each), "batches")
         return self.rows("batches")
 
-    def foreach_batch_without_names(self):
-        """The error names the arguments to pass."""
-        counted = self.counted
+    refusals = ("without names", "twice")
 
-        def each(df, batch_id):
-            counted(df).write.format("noop").mode("append").save()
-
-        try:
-            self.run(self.source().writeStream.foreachBatch(each), "nameless")
-        except Exception as error:  # noqa: BLE001 - the scenario records it
-            return text_of(error)
-        return "no error"
-
-    def foreach_batch_twice(self):
-        """Two operators with one uid in one batch."""
-        counted = self.counted
-
-        def each(df, batch_id):
-            for _ in range(2):
-                result = counted(df, query="twice", batch_id=batch_id)
-                result.write.format("noop").mode("append").save()
-
-        try:
-            self.run(self.source().writeStream.foreachBatch(each), "twice")
-        except Exception as error:  # noqa: BLE001 - the scenario records it
-            return text_of(error)
-        return "no error"
+    def refused(self):
+        """The errors without names, and of a second operator of one uid, in the last batch."""
+        return {name: (self.folder / name).read_text() for name in self.refusals}
 
     def bounded(self):
         """A bounded DataFrame, with and without a name for its state."""
@@ -251,18 +238,15 @@ class Scenarios:
     def bad_input(self):
         """The error is raised on the client, before anything runs."""
         df = self.spark.createDataFrame([("ann",)], "user string")
-        found = []
-        for bad in (
-            lambda: keyed(df, "users", uid="u"),
-            lambda: keyed(df, "user", uid="u").process(Count(), "user strng"),
-            lambda: keyed(df, "user", uid="u", backend="heep"),
-            lambda: keyed(df, "user", uid="u", parallelism=500),
-        ):
-            try:
-                bad()
-            except Exception as error:  # noqa: BLE001 - the scenario records it
-                found.append(text_of(error))
-        return found
+        return [
+            refusal(bad)
+            for bad in (
+                lambda: keyed(df, "users", uid="u"),
+                lambda: keyed(df, "user", uid="u").process(Count(), "user strng"),
+                lambda: keyed(df, "user", uid="u", backend="heep"),
+                lambda: keyed(df, "user", uid="u", parallelism=500),
+            )
+        ]
 
     def schema_object(self):
         """The output schema is a ``StructType`` object."""

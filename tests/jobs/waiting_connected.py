@@ -19,23 +19,14 @@ async def key(row, client):
     return current_call().key
 
 
-def finish(writer, tries=8):
-    """Run a query to its end, and return the events of its progress.
-
-    Spark waits ten seconds for a worker of ``foreachBatch``, and no setting changes that: on a busy
-    machine the worker may take longer, and is started again.
-    """
+def finish(writer):
+    """Run a query to its end, and return the events of its progress."""
+    query = writer.start()
     try:
-        query = writer.start()
-        try:
-            query.awaitTermination()
-            return query.recentProgress
-        finally:
-            query.stop()
-    except Exception as error:
-        if tries == 1 or "Python worker failed to connect back" not in str(error):
-            raise
-        return finish(writer, tries - 1)
+        query.awaitTermination()
+        return query.recentProgress
+    finally:
+        query.stop()
 
 
 class Scenarios:
