@@ -114,7 +114,15 @@ class TestRestTiny(TinyCache, DamageTests, *IN_MEMORY, *ON_LOCAL_STORAGE):
 
 
 class TestDefaultsInMemory(OfLsm, *IN_MEMORY):
-    """Run times, migrations and forks with defaults in memory."""
+    """Run times, migrations and forks with defaults in memory.
+
+    Where only the engine sees the style, each case runs in one; `TestAllDefaults` and the heap
+    backend have the others.
+    """
+
+    @pytest.fixture(params=["tight"])
+    def some_manner(self, request):
+        return MANNERS[request.param]
 
 
 class TestDefaults(OnLocalStorage, PropertyTests, *ON_LOCAL_STORAGE):

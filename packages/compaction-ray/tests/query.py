@@ -38,7 +38,7 @@ LIST = ListStateDescriptor("l", int)
 KEYS = [f"k{number}" for number in range(8)]
 HOUR = timedelta(hours=1)
 RETENTION = 2
-BATCHES = 30
+BATCHES = 20
 
 
 class TroubledCompactor(LsmCompactor):
