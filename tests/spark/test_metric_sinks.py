@@ -1,4 +1,4 @@
-"""Spark's other metric sinks: StatsD, JMX, and a server that hangs up."""
+"""Spark's other metric sinks: StatsD, JMX, a server that hangs up, and one that is down."""
 
 from __future__ import annotations
 
@@ -40,12 +40,18 @@ def running(folder, *settings):
             process.kill()
 
 
+def nobody_listens():
+    """Return a port that was closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
 def hangs_up(listening):
     """Accept a connection and close it at once."""
     listening.accept()[0].close()
 
 
-def test_statsd_and_jmx_show_the_figures_beside_a_sink_that_hangs_up(tmp_path):
+def test_statsd_and_jmx_show_the_figures_next_to_sinks_that_fail(tmp_path):
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd,
         socket.create_server(("127.0.0.1", 0)) as graphite,
@@ -63,6 +69,10 @@ def test_statsd_and_jmx_show_the_figures_beside_a_sink_that_hangs_up(tmp_path):
             "graphite.host": "127.0.0.1",
             "graphite.port": graphite.getsockname()[1],
             "graphite.period": 1,
+            "down.class": "org.apache.spark.metrics.sink.GraphiteSink",
+            "down.host": "127.0.0.1",
+            "down.port": nobody_listens(),
+            "down.period": 1,
         }
         with running(tmp_path, *(f"{SINK}.{name}={value}" for name, value in settings.items())):
             hangs_up(graphite)
