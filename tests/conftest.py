@@ -91,9 +91,9 @@ def local_files(folder):
 class SparkClasses:
     """Makes all JVMs start fast: the session's, and the JVMs of processes that tests start.
 
-    The first run makes an archive of the classes that Spark loads, in a job; JVMs that start later
-    use it. Without it, or with the archive of another JDK, JVMs load their classes as usual.
-    Of several processes the first, which runs no tests, makes it, before the others start.
+    A run in one process makes an archive of the classes that Spark loads, in a job; JVMs of later
+    runs use it. Without it, or with the archive of another JDK, JVMs load their classes as usual.
+    It takes as long as it saves seven JVMs, so a run in several processes does not make it.
     """
 
     def __init__(self, cache):
@@ -115,19 +115,18 @@ class SparkClasses:
         self._archive = cache / f"spark-{pyspark.__version__}.jsa"
         self._options = (
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable "
-            f"-Dlog4j2.configurationFile={settings / 'log4j2.properties'}"
+            f"-Dlog4j2.configurationFile={settings / 'log4j2.properties'} "
+            "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
         )
-        os.environ["JAVA_TOOL_OPTIONS"] = f"{self._options} -XX:SharedArchiveFile={self._archive}"
+        os.environ["JAVA_TOOL_OPTIONS"] = self._options
+        if self._archive.exists():  # without the file a JVM does not use its own archive either
+            os.environ["JAVA_TOOL_OPTIONS"] += f" -XX:SharedArchiveFile={self._archive}"
         self._log = cache / "archive.log"
         self._job = None
 
-    @property
-    def is_missing(self):
-        return not self._archive.exists()
-
     def archive(self):
         """Start making the archive in the background, unless it exists."""
-        if self.is_missing:
+        if not self._archive.exists():
             with self._log.open("wb") as log:
                 self._job = subprocess.Popen(
                     [sys.executable, HERE / "jobs" / "archive_classes.py", self._archive],
@@ -137,11 +136,6 @@ class SparkClasses:
                     stderr=log,
                     start_new_session=True,
                 )
-
-    def wait(self):
-        """Wait until the archive is made: a JVM that starts before costs as much again."""
-        if self._job is not None:
-            self._job.wait()
 
     def check(self):
         """Warn if the archive could not be made: tests pass without it, but JVMs start slowly."""
@@ -205,24 +199,24 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+def _is_compiled():
+    return sys.dont_write_bytecode or any(HERE.glob("spark/__pycache__/test_*-pytest-*.pyc"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config):
-    """Before the first of all runs, compile the tests while the archive of classes is made.
+    """Before the first of all whole runs, compile the tests, half of them in each of two processes.
 
-    Each process would compile all of them by itself, all at the same time.
+    Each process of the run would compile all of them by itself, all at the same time.
     """
-    classes = config.stash.get(_CLASSES, None)
-    if classes and classes.is_missing and "not spark" not in config.option.markexpr:
-        classes.archive()
-        collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0"]
-        subprocess.run(
-            [*collect, "-p", "no:cacheprovider", "-m", config.option.markexpr, *config.args],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,  # what cannot be collected is said by the processes
-        )
-        classes.wait()
+    if config.args_source is not config.ArgsSource.TESTPATHS or _is_compiled():
+        return
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0"]
+    collect += ["-p", "no:cacheprovider", "-m", config.option.markexpr]
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    halves = config.args[:1], config.args[1:]
+    for job in [subprocess.Popen([*collect, *half], **quiet) for half in halves]:
+        job.wait()  # what cannot be collected is said by the processes
 
 
 def pytest_collection_finish(session):
