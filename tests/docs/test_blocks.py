@@ -1,29 +1,30 @@
 """Every block of every README and of the docs: Python runs, settings parse, commands exist.
 
 The Python blocks of a page are one program: they run in order, as a script, in an empty directory.
-A block whose first line is ``# not run: <reason>`` is compiled only. All pages run in one process;
-those that need a session share one, and are marked ``spark``.
+A block whose first line is ``# not run: <reason>`` is compiled only. All pages run in this process;
+those that need a session use that of the tests, and are marked ``spark``.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 import tomllib
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from importlib.metadata import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from forebay_state_api.plugins import plugins
 
 ROOT = Path(__file__).parents[2]
-JOB = ROOT / "tests" / "jobs" / "run_pages.py"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECKED = {"python", "toml", "sh", "yaml", "text", "mermaid", ""}
 NOT_RUN = "# not run: "
@@ -74,40 +75,70 @@ def programs() -> Iterator[object]:
             yield pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
 
 
-@pytest.fixture(scope="module")
-def run_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path, Path], None]]:
-    log = tmp_path_factory.mktemp("pages") / "log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, str(JOB)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=out,
-            text=True,
-        )
-    assert process.stdin
-    assert process.stdout
-
-    def run(file: Path, folder: Path) -> None:
-        process.stdin.write(f"{json.dumps([str(file), str(folder)])}\n")
-        process.stdin.flush()
-        said = json.loads(process.stdout.readline() or '"the process has ended"')
-        assert said is None, f"{said}\n{log.read_text(errors='replace')[-4000:]}"
-
-    yield run
-    with process:  # closes its input, which ends it
-        pass
+await_end = StreamingQuery.awaitTermination
 
 
-@pytest.mark.parametrize("page", list(programs()))
-def test_the_python_of_a_page_runs(
-    page: Path, run_page: Callable[[Path, Path], None], tmp_path: Path
-) -> None:
-    file = tmp_path / f"{page.stem}.py"
-    file.write_text(program(page), encoding="utf-8")
+def await_rows(query: StreamingQuery, timeout: float | None = None) -> bool | None:
+    """Wait for the end of a query; with a timeout, wait only until it has had rows."""
+    if timeout is None:
+        return await_end(query)
+    while not any(progress["numInputRows"] for progress in query.recentProgress):
+        if await_end(query, 0.2):
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def lent(spark: Any, folder: Path) -> Iterator[None]:
+    """Lend the session of the tests: relative paths are in a folder, and settings come back."""
+    path = spark._jvm.org.apache.hadoop.fs.Path
+    files = spark._jvm.org.apache.hadoop.fs.FileSystem.get(spark._jsc.hadoopConfiguration())
+    usual = files.getWorkingDirectory()
+    files.setWorkingDirectory(path(str(folder)))  # a JVM cannot change its own
+    before = settings(spark)
+    try:
+        yield
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        after = settings(spark)
+        for name in after.keys() - before.keys():
+            spark.conf.unset(name)
+        for name, value in before.items() - after.items():
+            spark.conf.set(name, value)
+        files.setWorkingDirectory(usual)
+
+
+def settings(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of a session, in one call of its JVM."""
+    return dict(
+        one.split(" -> ", 1) for one in spark.conf._jconf.getAll().mkString("\0").split("\0")
+    )
+
+
+@pytest.fixture
+def of_a_page(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[None]:
+    """An empty directory to run a page in, and a session if it needs one."""
     folder = tmp_path / "empty"
     folder.mkdir()
-    run_page(file, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", await_rows)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("default")
+        if request.node.get_closest_marker("spark"):
+            stack.enter_context(lent(request.getfixturevalue("spark"), folder))
+        yield
+
+
+@pytest.mark.usefixtures("of_a_page")
+@pytest.mark.parametrize("page", list(programs()))
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    file = tmp_path / f"{page.stem}.py"
+    file.write_text(program(page), encoding="utf-8")
+    runpy.run_path(str(file), run_name="__main__")
 
 
 @pytest.mark.parametrize("block", all_of("python"), ids=place)
