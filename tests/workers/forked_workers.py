@@ -1,7 +1,8 @@
 """pyspark's daemon, which makes the imports that each worker would repeat after its fork.
 
 So each worker starts a second sooner, also the workers of short-lived drivers and those that start
-after a kill. ``tests/test_third_party.py`` runs with pyspark's own daemon.
+after a kill. The daemons of Python data sources, one for each step of planning, have a worker or
+two, which import what they need. ``tests/test_third_party.py`` runs with pyspark's own daemon.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ NAMES = (
 
 # Spark adds archives of installed packages; each worker would read their directories again.
 sys.path[:] = [path for path in sys.path if not path.endswith((".zip", ".jar"))]
-for name in NAMES:
-    with contextlib.suppress(ImportError):  # some environments lack some of them
-        importlib.import_module(name)
+if sys.argv[1:] in ([], ["pyspark.worker"]):
+    for name in NAMES:
+        with contextlib.suppress(ImportError):  # some environments lack some of them
+            importlib.import_module(name)
 
 runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
