@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if is_wanted(item)]
@@ -19,3 +21,12 @@ def turn_of(item):
     parts = item.cls.__mro__
     part = next(part for part in parts if item.originalname in vars(part))
     return part is not item.cls.own_part, parts.index(part)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Let the other cases of a planted fault know that one has caught it."""
+    report = yield
+    if report.failed and hasattr(item.cls, "caught"):
+        item.cls.caught = True
+    return report
