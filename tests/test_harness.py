@@ -644,22 +644,26 @@ def test_users(harness):
 """
 
 
-@pytest.mark.parametrize(
-    ("options", "outcome"), [([], "1 passed"), (["--forebay-late=1"], "1 failed")]
-)
-def test_the_fixture_answers_late_if_asked_to(tmp_path, options, outcome):
+def test_the_fixture_answers_at_once(harness):
+    """As the test of a user below, in this process."""
+    of_user = {}
+    exec(TEST_OF_A_USER, of_user)
+    of_user["test_users"](harness)
+
+
+def test_the_fixture_answers_late_if_asked_to(tmp_path):
     (tmp_path / "test_user.py").write_text(TEST_OF_A_USER)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*run, "--forebay-backend=heap", *options, str(tmp_path)],
+        [*run, "--forebay-backend=heap", "--forebay-late=1", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
         cwd=tmp_path,
     )
-    assert outcome in done.stdout, done.stdout
+    assert "1 failed" in done.stdout, done.stdout
 
 
 def test_a_row_before_the_year_1_of_utc_is_refused():
