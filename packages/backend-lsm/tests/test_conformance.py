@@ -105,7 +105,18 @@ class Uncached(OfLsm):
 
 
 class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part not in OTHERS)):
-    """Run the kit with a tiny cache in memory: it spills, evicts and compacts."""
+    """Run the kit with a tiny cache in memory: it spills, evicts and compacts.
+
+    A backend answers at once or is waited for; the heap backend and `slow` have all styles.
+    """
+
+    @pytest.fixture(params=["synchronous", "tight"])
+    def manner(self, request):
+        return MANNERS[request.param]
+
+    @pytest.fixture(params=["tight"])
+    def some_manner(self, request):
+        return MANNERS[request.param]
 
 
 @slow_kit
