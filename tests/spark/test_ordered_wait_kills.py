@@ -18,7 +18,7 @@ pytest.importorskip("aiohttp", reason="the job asks by aiohttp")
 pytestmark = pytest.mark.spark
 
 BATCHES, ROWS = 6, 40
-RESTARTS = 3
+RESTARTS = 2
 ASKED = "id long, answer string"
 
 

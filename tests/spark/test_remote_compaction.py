@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(170)]
 
 SCHEMA = "user string, n long"
 USERS = [f"user{n}" for n in range(12)]
-BATCHES = 8
+BATCHES = 6
 MOST_BATCHES = 400
 """After this many batches something that is waited for will never come."""
 PATIENCE_S = 100.0
