@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from forebay_state_api.observing import stored_operators
 from forebay_state_api.observing.listing import list_operator
@@ -43,6 +44,13 @@ class Crowd:
             self._asked.release()
 
 
+def wait_until_shown(console, text: str) -> None:
+    """Ask for the operator's page until it has ``text``: after a slow listing a console rests."""
+    given_up = time.monotonic() + 100
+    while text not in console.page(HEAP):
+        assert time.monotonic() < given_up
+
+
 def test_crowds_before_two_consoles_hold_no_job_up(tmp_path, new_console, new_job):
     job = new_job(tmp_path)
     job.run(1)
@@ -63,4 +71,4 @@ def test_crowds_before_two_consoles_hold_no_job_up(tmp_path, new_console, new_jo
         assert set(crowd.statuses) == {200}
         made = console.counts.by_kind()
         assert (made["put"], made["delete"]) == (0, 0), "a console only reads"
-        assert f"Versions 1 to {BATCHES}<" in console.page(HEAP)
+        wait_until_shown(console, f"Versions 1 to {BATCHES}<")
