@@ -1,9 +1,12 @@
-"""Profiles of hypothesis: the same few examples in every run, or a search with fresh ones."""
+"""Profiles of hypothesis, the same few examples or a search; and what need not be collected."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -35,6 +38,27 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 KIT: Final = "forebay_state_api.testing.conformance"
+MARKS_OF_FILE: Final = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which no test would run, and folders of such files: imports take long."""
+    is_folder = collection_path.is_dir()
+    files = collection_path.rglob("test_*.py") if is_folder else iter([collection_path])
+    return True if all(_is_left_out(marks_of(file), config) for file in files) else None
+
+
+@cache
+def marks_of(file: Path) -> frozenset[str]:
+    """Return the marks that a test file gives to all its tests."""
+    if not file.match("test_*.py"):
+        return frozenset()
+    found = MARKS_OF_FILE.search(file.read_text(encoding="utf-8"))
+    return frozenset(re.findall(r"pytest\.mark\.(\w+)", found[1]) if found else ())
+
+
+def _is_left_out(marks: Iterable[str], config: pytest.Config) -> bool:
+    return any(f"not {mark}" in config.option.markexpr for mark in marks)
 
 
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: Any) -> list[Any] | None:
@@ -44,8 +68,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: Any) 
     marks = {mark.name for mark in vars(obj).get("pytestmark", ())}
     if _is_of_kit(obj):
         marks.add("kit")
-    expression = collector.config.option.markexpr
-    return [] if any(f"not {mark}" in expression for mark in marks) else None
+    return [] if _is_left_out(marks, collector.config) else None
 
 
 def _is_of_kit(cls: type) -> bool:

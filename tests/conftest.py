@@ -151,7 +151,8 @@ class SparkClasses:
 
 
 def pytest_configure(config):
-    if config.pluginmanager.hasplugin("cacheprovider"):
+    spark = "not spark" not in config.option.markexpr
+    if spark and config.pluginmanager.hasplugin("cacheprovider"):
         config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("lean-spark"))
 
 

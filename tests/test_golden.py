@@ -313,6 +313,7 @@ def test_each_backend_has_directories():
     assert {name.partition("-")[0] for name in STORED} == {"heap", "lsm"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_this_release_writes_what_the_golden_directories_hold(tmp_path, backend):
     write_golden(backend, tmp_path)

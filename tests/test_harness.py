@@ -102,6 +102,7 @@ def open_folder():
         yield folder
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_directory_that_another_user_may_not_write_to(open_folder):
     rows = [Row("a")]
@@ -651,6 +652,7 @@ def test_the_fixture_answers_at_once(harness):
     of_user["test_users"](harness)
 
 
+@pytest.mark.long
 def test_the_fixture_answers_late_if_asked_to(tmp_path):
     (tmp_path / "test_user.py").write_text(TEST_OF_A_USER)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

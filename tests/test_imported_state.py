@@ -392,6 +392,7 @@ class Keep(KeyedProcessFunction):
 """
 
 
+@pytest.mark.long
 def test_the_program_imports_a_file(heap):
     pq.write_table(totals(a=1, b=2)["total"], heap.folder / "total.parquet")
     (heap.folder / "keeping.py").write_text(KEEPS_TOTALS)

@@ -97,6 +97,7 @@ def test_every_folder_of_the_repository_on_the_page_exists():
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.long
 def test_every_class_and_method_on_the_page_exists():
     known = definitions()
     named = [match for span in SPAN.findall(PAGE) if (match := CLASS.fullmatch(span))]

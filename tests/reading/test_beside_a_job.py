@@ -99,6 +99,7 @@ def read_beside(make_job, tmp_path, backend_class, versions):
     assert not [*tmp_path.rglob("pins/*")]
 
 
+@pytest.mark.long
 def test_a_reader_sees_whole_versions_beside_a_job(make_job, tmp_path, backend_class):
     read_beside(make_job, tmp_path, backend_class, 15)
 

@@ -381,6 +381,7 @@ def imported(code):
     return set(done.stderr.split())
 
 
+@pytest.mark.long
 def test_help_imports_little():
     modules = imported("from forebay_state_api.commands.main import main; main(['--help'])")
     assert "forebay_state_api.commands.installed" in modules
@@ -388,6 +389,7 @@ def test_help_imports_little():
     assert not sorted(modules & heavy)
 
 
+@pytest.mark.long
 def test_get_imports_what_it_needs(job, tmp_path, backend_class):
     asked = ["state", "get", "ann,1", "--json", "--state-dir", str(tmp_path)]
     modules = imported(f"from forebay_state_api.commands.main import main; main({asked})")

@@ -124,6 +124,7 @@ def run_history(make_job, path, seed, backend_class, steps=12):
     return consumer
 
 
+@pytest.mark.long
 def test_the_feed_gives_what_snapshots_show(make_job, tmp_path, backend_class):
     consumer = run_history(make_job, str(tmp_path), SEED, backend_class, steps=8)
     assert consumer.undone

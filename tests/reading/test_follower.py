@@ -142,6 +142,7 @@ def test_it_may_change_the_timeline(job, follow):
     assert follower.get("count", "a") == 7
 
 
+@pytest.mark.long
 def test_readers_on_threads_see_one_version_each(job, follow):
     follower = follow()
     wrong, end = [], threading.Event()

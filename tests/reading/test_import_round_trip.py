@@ -92,6 +92,7 @@ def round_trip(make_job, path, seed):
     assert left[1:] == left[:1] * 2
 
 
+@pytest.mark.long
 def test_what_is_exported_goes_in_again(make_job, tmp_path):
     round_trip(make_job, str(tmp_path), seed=4)
 

@@ -65,6 +65,7 @@ def check(job: KeyedJob, model: Model, keys: list[str]) -> None:
     assert job.peek_all(keys) == [model.holds(key) for key in keys]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("steps", "same_process"),
     [

@@ -147,6 +147,7 @@ def machine(kit, monkeypatch):
     return Machine
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 def test_any_history_reads_as_plain_dicts_would(machine):
     run_state_machine_as_test(

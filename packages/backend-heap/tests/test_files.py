@@ -88,6 +88,7 @@ def damaged(kit, job, damage):
         job.storage.put(file.name, good)
 
 
+@pytest.mark.long
 def test_every_altered_byte_is_found(kit, job):
     def flips(good):
         for i in range(len(good)):
@@ -114,6 +115,7 @@ def test_an_altered_chunk_names_the_state(kit, job):
             reader.read(file)
 
 
+@pytest.mark.long
 def test_altered_bytes_are_found_in_a_part_too(kit, job, monkeypatch):
     monkeypatch.setattr(file_reader, "_WORTH_RANGES", 0)
     monkeypatch.setattr(encoding, "CHUNK_CELLS", 2)
@@ -205,6 +207,7 @@ def forged(plain):
             yield changed
 
 
+@pytest.mark.long
 def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
     """Opening and decoding a file raises an error that names it, or returns some cells."""
     state = write(kit, job)

@@ -303,6 +303,7 @@ def check(view, page_size, expected):
     assert len(found) == len(expected)
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 @pytest.mark.timeout(300)
 def test_openings_say_what_rocksdb_says(kit, new_operator):

@@ -156,6 +156,7 @@ def test_damage_that_the_disk_cache_has_kept_is_read_anew(new_operator, kit, tmp
     assert operator.read(spec, KEYS) == [1] * len(KEYS)
 
 
+@pytest.mark.long
 def test_nothing_is_started_before_the_first_read():
     code = """
 import threading

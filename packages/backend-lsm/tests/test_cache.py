@@ -144,6 +144,7 @@ def test_the_file_that_was_not_opened_for_longest_goes():
     assert cache.file(("elsewhere", "a"), lambda: reopened).file is reopened
 
 
+@pytest.mark.long
 def test_threads_may_use_it_at_once():
     cache, found = cache_of(64 * KIB), residence(300)
     faults = []

@@ -56,6 +56,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
     assert [n for n in range(1900, 2000) if cache.get(str(n)) is not None]
 
 
+@pytest.mark.long
 def test_processes_together_stay_within_the_budget(tmp_path):
     for process in range(8):
         cache = DiskCache(str(tmp_path), BUDGET)

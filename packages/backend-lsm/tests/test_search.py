@@ -37,6 +37,7 @@ def block_of(content, *, times):
     return Cutter(cells).raw(0, len(cells))
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     st.lists(CONTENT, min_size=1, max_size=4),

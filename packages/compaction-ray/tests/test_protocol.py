@@ -105,6 +105,7 @@ def test_arbitrary_bytes_are_refused_in_an_orderly_way(data):
             read(message)
 
 
+@pytest.mark.long
 @given(st.data())
 def test_a_submission_with_a_field_of_another_kind(data):
     """Any value of a field gives a message or an orderly refusal."""

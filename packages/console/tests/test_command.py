@@ -60,6 +60,7 @@ def test_a_directory_that_does_not_exist_is_an_error(tmp_path):
     assert "there is no directory" in refused("--state-dir", str(tmp_path / "nothing"))
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_is_an_error(tmp_path, state_dir):
     with running(state_dir, tmp_path) as url:
         port = url.rpartition(":")[2].strip("/")
@@ -98,6 +99,7 @@ class running:
         assert "Traceback" not in errors, errors
 
 
+@pytest.mark.long
 def test_the_server_answers_with_tls_and_a_token(state_dir, tmp_path, token):
     trustme = pytest.importorskip("trustme")
     ca = trustme.CA()

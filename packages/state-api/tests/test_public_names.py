@@ -25,6 +25,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = forebay_state_api.ValuState
 
 
+@pytest.mark.long
 def test_a_star_import_has_the_public_names() -> None:
     code = "from forebay_state_api import *; print(ValueState, to_iterable)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=100)

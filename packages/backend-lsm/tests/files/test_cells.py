@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
@@ -52,6 +53,7 @@ def test_arrays_without_pandas_say_the_same(items, data):
         assert taken(array, np.array(at, np.int64)).to_pylist() == [items[i] for i in at]
 
 
+@pytest.mark.long
 def test_writing_and_merging_do_not_import_pandas():
     code = (
         "import sys; import numpy as np;"

@@ -27,6 +27,7 @@ def written(request, model, storage):
     return file, model.read_all(storage, file)
 
 
+@pytest.mark.long
 def test_every_altered_byte_is_found_or_harmless(model, storage, written):
     file, right = written
     good = storage.get(file.name)

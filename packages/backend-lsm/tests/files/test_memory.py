@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, addresses_of, write_file
@@ -48,6 +49,7 @@ def peak_bytes(model, storage, count):
     return python + pool.max_memory()
 
 
+@pytest.mark.long
 def test_memory_is_bounded_whatever_the_inputs(model, tmp_path):
     # The amount waiting to be written at the peak depends on the scheduling of threads.
     peaks = [

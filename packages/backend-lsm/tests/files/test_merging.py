@@ -106,6 +106,7 @@ def unpacked(value):
     return [pair for t, e in chunks_of(value) for pair in zip(t, e, strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ttl", [False, True])
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
 @given(data=st.data())

@@ -180,6 +180,7 @@ def apply(cells, rows):
             cells.pop(key, None)
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 def test_files_say_what_rocksdb_says(model):
     machine = type("Bound", (Machine,), {"model": model})

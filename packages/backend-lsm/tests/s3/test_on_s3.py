@@ -60,6 +60,7 @@ VALUE = ValueStateDescriptor("v", int)
 LIST = ListStateDescriptor("l", int)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [ImmediateCompaction, LocalCompactionService])
 def test_batches_compactions_and_janitor(
     storage: ObjectStorage, kind: type[CompactionService]

@@ -72,6 +72,7 @@ def runs(job: KeyedJob) -> int:
         return max(len(layers_of(parent.files)) for parent in reader.parents)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("steps", "late"),
     [

@@ -218,6 +218,7 @@ def every_step(other: Callable[[JanitorQuery], None], stride: int) -> int:
     raise AssertionError
 
 
+@pytest.mark.long
 @moments
 def test_a_batch_commits_at_any_moment_of_a_pass(stride: int) -> None:
     def batch(query: JanitorQuery) -> None:
@@ -226,6 +227,7 @@ def test_a_batch_commits_at_any_moment_of_a_pass(stride: int) -> None:
     assert every_step(batch, stride) > 5
 
 
+@pytest.mark.long
 @moments
 def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass(stride: int) -> None:
     def install(query: JanitorQuery) -> None:
@@ -237,6 +239,7 @@ def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass(stride: int) -> Non
     assert every_step(install, stride) > 5
 
 
+@pytest.mark.long
 @moments
 def test_a_second_janitor_at_any_moment_of_a_pass(stride: int) -> None:
     def another(query: JanitorQuery) -> None:
@@ -245,6 +248,7 @@ def test_a_second_janitor_at_any_moment_of_a_pass(stride: int) -> None:
     assert every_step(another, stride) > 5
 
 
+@pytest.mark.long
 @moments
 def test_a_janitor_that_dies_at_any_moment(stride: int) -> None:
     for step in itertools.count(step=stride):

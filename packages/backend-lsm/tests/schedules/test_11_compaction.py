@@ -139,6 +139,7 @@ COMPACTION = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", COMPACTION)
 def test_the_process_that_compacts_is_killed(
     start: Callable[..., Worker], job: KeyedJob, point: str
@@ -229,6 +230,7 @@ def test_a_janitor_is_killed(start: Callable[..., Worker], job: KeyedJob, skip: 
     check(job, 14)
 
 
+@pytest.mark.long
 def test_a_writer_and_two_janitors_at_once(start: Callable[..., Worker], job: KeyedJob) -> None:
     start(first=0, count=5).end()
     workers = [

@@ -144,6 +144,7 @@ def check_state(job, killed_after):
     assert found == [[last]] * 3 + [[killed_after - 1]] * (len(KEYS) - 3)
 
 
+@pytest.mark.long
 def test_another_process_finds_the_job_and_installs_what_it_wrote(job, compactor, killed_after):
     given = compactor.jobs[0]
     batch(job)
@@ -157,6 +158,7 @@ def test_another_process_finds_the_job_and_installs_what_it_wrote(job, compactor
     check_state(job, killed_after)
 
 
+@pytest.mark.long
 def test_a_job_that_ends_while_nobody_is_there(gateway, compactor, job, killed_after):
     given = compactor.jobs[0]
     compactor.go.set()
@@ -166,6 +168,7 @@ def test_a_job_that_ends_while_nobody_is_there(gateway, compactor, job, killed_a
     check_state(job, killed_after)
 
 
+@pytest.mark.long
 def test_what_nobody_comes_back_for_is_stopped_and_cleared(gateway, compactor, job, killed_after):
     """The query continues from before the job, which only the gateway and the janitor handle."""
     given = compactor.jobs[0]

@@ -33,6 +33,7 @@ def way(gateway):
         yield way
 
 
+@pytest.mark.long
 def test_a_slow_way_is_used(client_of, way, remote, own):
     way.delay_s = 0.4  # longer than an attempt to connect used to take
     assert ended(client_of(way.address), job()).phase is CompactionPhase.DONE

@@ -304,6 +304,7 @@ async def test_clients_learn_limits_and_storages_before_they_submit():
     assert hello.workers == 1
 
 
+@pytest.mark.long
 @in_loop
 async def test_a_result_is_remembered_as_long_as_the_trigger_needs():
     stage = Stage()

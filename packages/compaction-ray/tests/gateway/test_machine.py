@@ -461,7 +461,7 @@ LEASE_S = submission().job.lease_s
 
 pytestmark = pytest.mark.timeout(600)  # minimising a failure takes long
 
-TestGatewayAndOwners = GatewayAndOwners.TestCase
+TestGatewayAndOwners = pytest.mark.long(GatewayAndOwners.TestCase)
 TestGatewayAndOwners.settings = settings(stateful_step_count=40, deadline=None)
 
 

@@ -101,6 +101,7 @@ def root(request):
     return large(*request.param)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "path", ["/", PATH, f"{PATH}?last=1000", f"{PATH}/groups", f"{PATH}/files"]
 )

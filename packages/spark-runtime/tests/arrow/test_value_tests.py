@@ -111,6 +111,7 @@ ANY = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     kind=st.sampled_from([kind for kind, _ in USUAL]), values=st.lists(ANY, min_size=1, max_size=8)

@@ -329,6 +329,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_the_module_that_spark_imports_cannot_fail():
     subprocess.run([sys.executable, "-c", BROKEN], check=True, timeout=100)
 
@@ -351,6 +352,7 @@ assert b"another" in found.getvalue() and b"pyspark_forebay" in found.getvalue()
 """
 
 
+@pytest.mark.long
 def test_spark_finds_other_sources_beside_a_broken_installation(tmp_path):
     pytest.importorskip("pyspark", minversion="4.3", reason="its look-up runs without a JVM")
     (tmp_path / "pyspark_another.py").write_text(ANOTHER)

@@ -31,6 +31,7 @@ def test_months_are_named_from_the_first_one_on():
     assert file_name(13) == "flights-2014-02.parquet"
 
 
+@pytest.mark.long
 def test_all_flights_are_there_in_the_order_of_the_schedule(flights, tmp_path):
     for month in range(12):
         flights.deliver(month, tmp_path)

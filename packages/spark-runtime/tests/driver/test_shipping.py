@@ -61,10 +61,12 @@ def run_without():
     return run
 
 
+@pytest.mark.long
 def test_a_job_runs_where_forebay_is(run_without):
     assert run_without() == "[(1, 'ConfigurationError'), (2, 'ConfigurationError')]\n"
 
 
+@pytest.mark.long
 def test_a_worker_without_forebay_says_what_to_install_where(run_without):
     told = run_without("forebay_state_api", "forebay_spark_runtime")
     assert told.startswith("operator 'u': forebay_state_api is not installed for the Python that")

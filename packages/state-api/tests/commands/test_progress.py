@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 STAGES = """
 from forebay_state_api.commands.progress import shown_progress
 with shown_progress() as progress:
@@ -48,6 +50,7 @@ def _read(leader: int) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_a_terminal_shows_each_stage_and_is_clean_afterwards():
     printed, shown = run_on_terminal(sys.executable, "-c", STAGES)
     assert printed == "done\n"
@@ -57,12 +60,14 @@ def test_a_terminal_shows_each_stage_and_is_clean_afterwards():
     assert shown.endswith("\x1b[2K"), "the line is erased at the end"
 
 
+@pytest.mark.long
 def test_a_terminal_without_colour():
     _, shown = run_on_terminal(sys.executable, "-c", STAGES, NO_COLOR="1")
     assert "reading manifests" in shown
     assert "\x1b[3" not in shown, "no foreground colours"
 
 
+@pytest.mark.long
 def test_a_pipe_gets_nothing():
     done = subprocess.run(
         [sys.executable, "-c", STAGES], capture_output=True, check=True, timeout=PATIENCE_S

@@ -245,6 +245,7 @@ class Terminal:
         return status, rest
 
 
+@pytest.mark.long
 def test_on_a_real_terminal_that_is_resized(stored, make_job):
     # A shell that starts the tests in the background lets its children ignore SIGINT.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "

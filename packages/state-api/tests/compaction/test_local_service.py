@@ -285,6 +285,7 @@ service.submit(job)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bug", "phase"), [(False, "ABORTED"), (True, "FAILED")])
 def test_a_process_that_ends_meanwhile_aborts_and_does_not_complain(bug: bool, phase: str) -> None:
     ended = subprocess.run(

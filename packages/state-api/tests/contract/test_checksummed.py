@@ -18,11 +18,13 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.text(), PLAIN))
 def test_what_is_sealed_is_unsealed(payload):
     assert unseal(seal(payload)) == payload
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.text(), PLAIN), st.data())
 def test_every_truncation_is_torn(payload, data):
     sealed = seal(payload)

@@ -200,6 +200,7 @@ async def _yields_to_the_loop(f: Any, row: Any) -> None:
     await asyncio.sleep(0)
 
 
+@pytest.mark.long
 @both_backends
 def test_ten_thousand_records_of_one_key_keep_their_order(backend: str) -> None:
     with counting(_yields_to_the_loop, backend=backend) as h:
@@ -293,6 +294,7 @@ async def _asks_the_server(f: Any, row: Any) -> bytes:
         await writer.wait_closed()
 
 
+@pytest.mark.long
 @both_backends
 @pytest.mark.parametrize("batches", [40, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_no_task_socket_or_thread_is_left_after_many_batches(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import cProfile
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.observing import OperatorListing
@@ -55,6 +57,7 @@ def calls_for(objects: list[ObjectInfo], known: KnownNames | None = None) -> int
     return sum(one.callcount for one in profile.getstats())
 
 
+@pytest.mark.long
 def test_ten_thousand_versions_take_a_bounded_number_of_calls() -> None:
     assert calls_for(stored(10_000, 1, 10_000)) < MOST_CALLS
 
@@ -63,6 +66,7 @@ def test_ten_thousand_key_groups_take_a_bounded_number_of_calls() -> None:
     assert calls_for(stored(10, 500, 10_000)) < MOST_CALLS
 
 
+@pytest.mark.long
 def test_what_was_listed_before_is_not_parsed_again() -> None:
     objects = stored(10_000, 1, 10_000)
     known = KnownNames()

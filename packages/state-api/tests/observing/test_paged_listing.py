@@ -132,6 +132,7 @@ def test_more_new_versions_than_a_page_holds_are_all_read(job, storage, in_pages
     assert numbers(pages) == list(range(30, 0, -1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))]
 )

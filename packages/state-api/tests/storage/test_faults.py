@@ -69,6 +69,7 @@ def can_have_own_disk(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_full_disk(tmp_path: Path) -> None:
     if not can_have_own_disk(tmp_path):
         pytest.skip("this user may not mount a disk of its own")
@@ -83,6 +84,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert lines[1] == nothing == "[]"
 
 
+@pytest.mark.long
 def test_a_limit_of_file_sizes(tmp_path: Path) -> None:
     limit = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
@@ -93,6 +95,7 @@ def test_a_limit_of_file_sizes(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_permission_denied_to_another_user(tmp_path: Path) -> None:
     open_storage(tmp_path).put("a/b", b"")

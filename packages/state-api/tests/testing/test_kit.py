@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from forebay_state_api.testing import conformance
 
 
+@pytest.mark.long
 def test_ten_lines_are_enough(tmp_path):
     """A third party's file: it is collected, passes, and says what was promised where it fails."""
     (tmp_path / "test_mine.py").write_text(

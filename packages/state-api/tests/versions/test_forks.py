@@ -41,6 +41,7 @@ def sweep(run, version, retention=2):
     janitor.sweep(version)
 
 
+@pytest.mark.long
 def test_the_source_runs_on_for_200_versions_with_its_janitor(folder, expected):
     source, fork = folder("source").run(2), folder("fork").run(2)
     source.batches(0, 9)

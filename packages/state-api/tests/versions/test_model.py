@@ -305,6 +305,7 @@ class SparkModel(RuleBasedStateMachine):
                 assert state == self.history(version)
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 def test_what_is_opened_is_what_spark_committed(make_query, toy_state):
     class Model(SparkModel):

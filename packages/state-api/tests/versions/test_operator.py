@@ -54,6 +54,7 @@ class TestCost:
             ("put", "versions"),
         ]
 
+    @pytest.mark.long
     @pytest.mark.parametrize("parallelism", [1, 64, 1024])
     def test_the_number_of_subtasks_makes_it_no_dearer(self, query, parallelism):
         """It holds within a run, and in the first batch of a run with the same parallelism."""
