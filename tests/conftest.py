@@ -201,7 +201,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def _is_compiled():
-    return sys.dont_write_bytecode or any(HERE.glob("spark/__pycache__/test_*-pytest-*.pyc"))
+    return sys.dont_write_bytecode or any(HERE.glob("__pycache__/test_*-pytest-*.pyc"))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 
 LAYERS = {
@@ -153,7 +155,6 @@ def all_imports() -> list[Import]:
     return [one for name, file in MODULES.items() for one in imports(name, file, MODULES)]
 
 
-@pytest.mark.long
 def test_no_module_imports_itself_by_way_of_others():
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
     for one in all_imports():
@@ -162,7 +163,6 @@ def test_no_module_imports_itself_by_way_of_others():
     assert not chain, "a circle of imports:\n" + "\n-> ".join(chain)
 
 
-@pytest.mark.long
 def test_rooms_import_what_is_below_them():
     upwards = [
         str(one)
@@ -184,7 +184,6 @@ def test_every_room_has_its_layer():
     assert not homeless
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("package", SIBLINGS)
 def test_packages_import_the_state_api_and_no_sibling(package):
     foreign = [
@@ -197,7 +196,6 @@ def test_packages_import_the_state_api_and_no_sibling(package):
     assert not foreign, "\n".join(foreign)
 
 
-@pytest.mark.long
 def test_no_package_imports_a_private_name_of_another():
     private = [
         str(one)
@@ -208,7 +206,6 @@ def test_no_package_imports_a_private_name_of_another():
     assert not private, "\n".join(private)
 
 
-@pytest.mark.long
 def test_runtimes_import_the_modules_of_the_engine_that_are_theirs():
     inner = [
         str(one)

@@ -22,6 +22,8 @@ from forebay_state_api import (
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.testing import ManualClock
 
+pytestmark = pytest.mark.long
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 TTL = 3 * MINUTE
@@ -237,7 +239,6 @@ def column_of(table: Any, column: str) -> Held:
     return {(row["key"], row["namespace"]): row[column] for row in rows if row[column] is not None}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_tables_hold_what_was_written(make_job: Any, read: Any, kind: Kind) -> None:
     written = Written(make_job, kind)
@@ -246,7 +247,6 @@ def test_tables_hold_what_was_written(make_job: Any, read: Any, kind: Kind) -> N
     written.check(read(provisional=True))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("namespaces", [[None], [7], NAMESPACES], ids=str)
 @pytest.mark.parametrize("long_keys", [False, True])
 def test_keys_of_any_length_in_any_namespace(

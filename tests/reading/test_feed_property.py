@@ -11,6 +11,8 @@ from forebay_state_api.reading.positions import is_before
 
 from .histories import STATES, History
 
+pytestmark = pytest.mark.long
+
 SEED = 3
 """A history with typed keys, in which the query goes back behind the consumer."""
 
@@ -124,7 +126,6 @@ def run_history(make_job, path, seed, backend_class, steps=12):
     return consumer
 
 
-@pytest.mark.long
 def test_the_feed_gives_what_snapshots_show(make_job, tmp_path, backend_class):
     consumer = run_history(make_job, str(tmp_path), SEED, backend_class, steps=8)
     assert consumer.undone

@@ -14,6 +14,8 @@ from forebay_state_api.testing.scripts import Script
 
 from .histories import KEYS, STATES, Churn, History, accesses
 
+pytestmark = pytest.mark.long
+
 
 def run_history(make_job, path, seed):
     history = History(make_job, path, seed, {})
@@ -92,7 +94,6 @@ def round_trip(make_job, path, seed):
     assert left[1:] == left[:1] * 2
 
 
-@pytest.mark.long
 def test_what_is_exported_goes_in_again(make_job, tmp_path):
     round_trip(make_job, str(tmp_path), seed=4)
 

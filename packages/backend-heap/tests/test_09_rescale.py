@@ -19,6 +19,8 @@ from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.versions.reader import open_version
 
+pytestmark = pytest.mark.long
+
 STATES = [
     ValueStateDescriptor("v", int),
     ListStateDescriptor("l", int),
@@ -65,7 +67,6 @@ def check(job: KeyedJob, model: Model, keys: list[str]) -> None:
     assert job.peek_all(keys) == [model.holds(key) for key in keys]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("steps", "same_process"),
     [

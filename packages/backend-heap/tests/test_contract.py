@@ -14,6 +14,8 @@ from forebay_backend_heap.cache import ProcessCache
 from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.keys import KeyGroupRange
 
+pytestmark = pytest.mark.long
+
 KEYS = st.integers(0, 8) | st.integers(0, 40)
 NAMESPACES = st.sampled_from([None] * 6 + ["w1", ("w", 2)])
 VALUES = st.integers(0, 300)
@@ -147,7 +149,6 @@ def machine(kit, monkeypatch):
     return Machine
 
 
-@pytest.mark.long
 @pytest.mark.hypothesis
 def test_any_history_reads_as_plain_dicts_would(machine):
     run_state_machine_as_test(

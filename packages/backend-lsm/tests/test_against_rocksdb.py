@@ -27,6 +27,8 @@ from forebay_state_api.errors import StorageError
 from forebay_state_api.testing import Crash, Fault, FaultKind, FaultyStorage, ImmediateCompaction
 from forebay_state_api.testing.conformance.subject import memory_storage
 
+pytestmark = pytest.mark.long
+
 MINUTE_US = 60_000_000
 KEYS = st.integers(0, 40).map(lambda n: f"key {n}")
 FEW = st.integers(0, 3).map(lambda n: f"key {n}")
@@ -303,7 +305,6 @@ def check(view, page_size, expected):
     assert len(found) == len(expected)
 
 
-@pytest.mark.long
 @pytest.mark.hypothesis
 @pytest.mark.timeout(300)
 def test_openings_say_what_rocksdb_says(kit, new_operator):

@@ -49,6 +49,7 @@ def opened(memory_bytes):
     return file
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [64 * KIB, 100 * KIB, 1 << 20])
 def test_blocks_stay_within_the_budget(budget):
     cache, found = cache_of(budget), residence(5000)

@@ -16,8 +16,9 @@ from forebay_compaction_ray.gateway import server as gateway_side
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.errors import CorruptStateError, StorageError
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
     with contextlib.closing(Query(failure_strategy="fail", request_retries=0)) as query:
         for _ in range(8):
@@ -107,7 +108,6 @@ TROUBLES = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("trouble", "strategy"),
     [
@@ -145,7 +145,6 @@ def test_what_the_service_suffers_stops_a_query_only_if_told_to(trouble, strateg
         assert query.count("fallbacks") == fallbacks
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
 def test_a_process_without_another_thread_costs_the_jobs_of_that_moment(strategy):
     begin = threading.Thread.start
@@ -169,7 +168,6 @@ def test_a_process_without_another_thread_costs_the_jobs_of_that_moment(strategy
         assert query.count("fallbacks") == 0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("retries", [0, 2])
 def test_with_fail_a_worker_that_goes_on_damaging_results_stops_the_query(retries):
     given = {"failure_strategy": "fail", "request_retries": retries, "queue_timeout_s": 30.0}
@@ -192,7 +190,6 @@ def flipped(data):
     return data[:-1] + bytes([data[-1] ^ 0xFF])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 1000])
 def test_altered_results_stop_no_query(query, count):
     """Nothing of them is installed; their inputs still exist and are compacted again."""

@@ -9,11 +9,12 @@ from compaction_ray_toys import PATIENCE_S, black_hole, counted, dead_address
 from forebay_compaction_ray.gateway import server as gateway_side
 from forebay_state_api.contract.compaction_service import CompactionPhase
 
+pytestmark = pytest.mark.long
+
 IMPATIENT = {"queue_timeout_s": 0.05, "request_retries": 0}
 """A process that soon does itself what no gateway takes: in these troubles most of its jobs."""
 
 
-@pytest.mark.long
 def test_undisturbed(query):
     run(query)
     query.check()
@@ -125,7 +126,6 @@ def gateway_is_newer_and_understands(query, number):
     assert number != BATCHES - 1 or query.count("done") > 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -157,7 +157,6 @@ def test_the_state_is_that_of_an_undisturbed_query(query, trouble):
     assert any("/compaction-" in name for name in query.live()), "nothing was compacted"
 
 
-@pytest.mark.long
 def test_a_worker_that_always_dies_leads_to_compaction_in_the_job(query):
     for _ in range(BATCHES):
         query.body.deaths = BATCHES

@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from forebay_console.command import console
 from forebay_state_api.errors import ConfigurationError
 
+pytestmark = pytest.mark.long
+
 FOREBAY = "from forebay_state_api.commands.main import main; main()"
 
 
@@ -60,7 +62,6 @@ def test_a_directory_that_does_not_exist_is_an_error(tmp_path):
     assert "there is no directory" in refused("--state-dir", str(tmp_path / "nothing"))
 
 
-@pytest.mark.long
 def test_a_port_that_is_taken_is_an_error(tmp_path, state_dir):
     with running(state_dir, tmp_path) as url:
         port = url.rpartition(":")[2].strip("/")
@@ -99,7 +100,6 @@ class running:
         assert "Traceback" not in errors, errors
 
 
-@pytest.mark.long
 def test_the_server_answers_with_tls_and_a_token(state_dir, tmp_path, token):
     trustme = pytest.importorskip("trustme")
     ca = trustme.CA()

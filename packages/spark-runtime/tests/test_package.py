@@ -9,13 +9,14 @@ import pytest
 
 import forebay_spark_runtime
 
+pytestmark = pytest.mark.long
+
 
 def test_all_names_are_there():
     for name in forebay_spark_runtime.__all__:
         assert getattr(forebay_spark_runtime, name).__name__ == name
 
 
-@pytest.mark.long
 def test_completion_offers_exactly_the_public_names():
     code = "import forebay_spark_runtime as f; print(*dir(f)); f.keyed; print(*dir(f))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -23,7 +24,6 @@ def test_completion_offers_exactly_the_public_names():
     assert done.stdout == f"{names}\n" * 2
 
 
-@pytest.mark.long
 def test_a_public_name_is_the_same_object_each_time():
     code = (
         "import types, forebay_spark_runtime as f\n"
@@ -39,7 +39,6 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = forebay_spark_runtime.keyd
 
 
-@pytest.mark.long
 def test_the_plugin_layer_does_not_wait_for_pyspark():
     code = "import sys, forebay_spark_runtime.plugin; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,6 +14,8 @@ from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, addresses_of, write_file
 from forebay_state_api.storage.opening import open_storage
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def counting():
@@ -49,7 +51,6 @@ def peak_bytes(model, storage, count):
     return python + pool.max_memory()
 
 
-@pytest.mark.long
 def test_memory_is_bounded_whatever_the_inputs(model, tmp_path):
     # The amount waiting to be written at the peak depends on the scheduling of threads.
     peaks = [

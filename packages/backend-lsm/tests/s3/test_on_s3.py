@@ -24,6 +24,8 @@ from forebay_state_api.testing.conformance.versions import MigrationTests, Versi
 from forebay_state_api.versions import Janitor
 from forebay_state_api.versions.reader import open_version
 
+pytestmark = pytest.mark.long
+
 _numbers = itertools.count()
 
 
@@ -60,7 +62,6 @@ VALUE = ValueStateDescriptor("v", int)
 LIST = ListStateDescriptor("l", int)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", [ImmediateCompaction, LocalCompactionService])
 def test_batches_compactions_and_janitor(
     storage: ObjectStorage, kind: type[CompactionService]

@@ -20,6 +20,8 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction, KeyedJob
 from forebay_state_api.versions.reader import open_version
 
+pytestmark = pytest.mark.long
+
 VALUE = ValueStateDescriptor("v", int)
 LIST = ListStateDescriptor("l", int)
 MAP = MapStateDescriptor("m", str, int)
@@ -72,7 +74,6 @@ def runs(job: KeyedJob) -> int:
         return max(len(layers_of(parent.files)) for parent in reader.parents)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("steps", "late"),
     [

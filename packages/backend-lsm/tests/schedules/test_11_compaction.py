@@ -24,6 +24,8 @@ from forebay_state_api.testing import ImmediateCompaction, KeyedJob
 from forebay_state_api.versions import Janitor, RunIdentity
 from forebay_state_api.versions.reader import open_version
 
+pytestmark = pytest.mark.long
+
 COUNT = ValueStateDescriptor("n", int)
 MAX_RUNS = 4
 WORKER = Path(__file__).with_name("worker.py")
@@ -139,7 +141,6 @@ COMPACTION = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("point", COMPACTION)
 def test_the_process_that_compacts_is_killed(
     start: Callable[..., Worker], job: KeyedJob, point: str
@@ -230,7 +231,6 @@ def test_a_janitor_is_killed(start: Callable[..., Worker], job: KeyedJob, skip: 
     check(job, 14)
 
 
-@pytest.mark.long
 def test_a_writer_and_two_janitors_at_once(start: Callable[..., Worker], job: KeyedJob) -> None:
     start(first=0, count=5).end()
     workers = [

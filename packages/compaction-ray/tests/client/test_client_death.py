@@ -23,6 +23,8 @@ from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor
 from forebay_state_api.versions.reader import open_version
 
+pytestmark = pytest.mark.long
+
 KEYS = [f"k{number}" for number in range(20)]
 OPTIONS = {"max-runs": 16, "job-timeout": 600.0}
 CHILD = """
@@ -144,7 +146,6 @@ def check_state(job, killed_after):
     assert found == [[last]] * 3 + [[killed_after - 1]] * (len(KEYS) - 3)
 
 
-@pytest.mark.long
 def test_another_process_finds_the_job_and_installs_what_it_wrote(job, compactor, killed_after):
     given = compactor.jobs[0]
     batch(job)
@@ -158,7 +159,6 @@ def test_another_process_finds_the_job_and_installs_what_it_wrote(job, compactor
     check_state(job, killed_after)
 
 
-@pytest.mark.long
 def test_a_job_that_ends_while_nobody_is_there(gateway, compactor, job, killed_after):
     given = compactor.jobs[0]
     compactor.go.set()
@@ -168,7 +168,6 @@ def test_a_job_that_ends_while_nobody_is_there(gateway, compactor, job, killed_a
     check_state(job, killed_after)
 
 
-@pytest.mark.long
 def test_what_nobody_comes_back_for_is_stopped_and_cleared(gateway, compactor, job, killed_after):
     """The query continues from before the job, which only the gateway and the janitor handle."""
     given = compactor.jobs[0]

@@ -18,6 +18,8 @@ from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 
+pytestmark = pytest.mark.long
+
 FOLDER = "query/op"
 PATH = f"/operators/{FOLDER}"
 GROUPS = 10_000
@@ -101,7 +103,6 @@ def root(request):
     return large(*request.param)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "path", ["/", PATH, f"{PATH}?last=1000", f"{PATH}/groups", f"{PATH}/files"]
 )

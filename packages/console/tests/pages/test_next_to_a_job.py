@@ -11,6 +11,8 @@ from forebay_state_api.observing import stored_operators
 from forebay_state_api.observing.listing import list_operator
 from forebay_state_api.storage.opening import open_storage
 
+pytestmark = pytest.mark.long
+
 HEAP = "/operators/clicks/visits"
 PATHS = ("/", HEAP, f"{HEAP}/groups", f"{HEAP}/files", "/metrics")
 BATCHES = 8
@@ -53,7 +55,6 @@ def wait_until_shown(console, text: str) -> None:
         assert time.monotonic() < given_up
 
 
-@pytest.mark.long
 def test_crowds_before_two_consoles_hold_no_job_up(tmp_path, new_console, new_job):
     job = new_job(tmp_path)
     job.run(1)

@@ -13,6 +13,8 @@ from pyspark import cloudpickle
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_state_api.errors import ConfigurationError
 
+pytestmark = pytest.mark.long
+
 WORKER = textwrap.dedent(
     """
     import importlib.abc, sys
@@ -61,12 +63,10 @@ def run_without():
     return run
 
 
-@pytest.mark.long
 def test_a_job_runs_where_forebay_is(run_without):
     assert run_without() == "[(1, 'ConfigurationError'), (2, 'ConfigurationError')]\n"
 
 
-@pytest.mark.long
 def test_a_worker_without_forebay_says_what_to_install_where(run_without):
     told = run_without("forebay_state_api", "forebay_spark_runtime")
     assert told.startswith("operator 'u': forebay_state_api is not installed for the Python that")

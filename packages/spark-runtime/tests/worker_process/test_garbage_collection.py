@@ -19,13 +19,16 @@ from forebay_spark_runtime.worker_process.garbage_collection import (
 
 @pytest.fixture(autouse=True)
 def first_task(monkeypatch):
-    """Set the collector as in a fresh process, and restore it."""
+    """Set the collector as in a fresh process, and restore it.
+
+    All objects are frozen at the end, as after the collection of tests: what one of these tests
+    thaws, each later test that collects garbage would traverse.
+    """
     monkeypatch.setattr(garbage_collection, "_tasks", itertools.count(1))
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
-    gc.collect()
+    gc.freeze()
 
 
 class Node:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 STAGES = """
 from forebay_state_api.commands.progress import shown_progress
 with shown_progress() as progress:
@@ -50,7 +52,6 @@ def _read(leader: int) -> bytes:
         return b""
 
 
-@pytest.mark.long
 def test_a_terminal_shows_each_stage_and_is_clean_afterwards():
     printed, shown = run_on_terminal(sys.executable, "-c", STAGES)
     assert printed == "done\n"
@@ -60,14 +61,12 @@ def test_a_terminal_shows_each_stage_and_is_clean_afterwards():
     assert shown.endswith("\x1b[2K"), "the line is erased at the end"
 
 
-@pytest.mark.long
 def test_a_terminal_without_colour():
     _, shown = run_on_terminal(sys.executable, "-c", STAGES, NO_COLOR="1")
     assert "reading manifests" in shown
     assert "\x1b[3" not in shown, "no foreground colours"
 
 
-@pytest.mark.long
 def test_a_pipe_gets_nothing():
     done = subprocess.run(
         [sys.executable, "-c", STAGES], capture_output=True, check=True, timeout=PATIENCE_S

@@ -294,7 +294,6 @@ async def _asks_the_server(f: Any, row: Any) -> bytes:
         await writer.wait_closed()
 
 
-@pytest.mark.long
 @both_backends
 @pytest.mark.parametrize("batches", [40, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_no_task_socket_or_thread_is_left_after_many_batches(

@@ -66,7 +66,6 @@ def _no_collector() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("_no_collector")
 @pytest.mark.parametrize("work", [_sleep, _timeout, _children, _call])
 def test_a_record_that_has_ended_is_freed_without_the_collector(work: Any) -> None:

@@ -176,7 +176,6 @@ def test_a_state_that_is_used_when_all_is_over(job):
         kept[0].value()
 
 
-@pytest.mark.long
 def test_coroutines_that_were_given_up_are_closed(new_job, caplog):
     job, closed = new_job(drain_timeout_s=0.01), []
 

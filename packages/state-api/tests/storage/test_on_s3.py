@@ -27,6 +27,8 @@ from forebay_state_api.versions.layout import Coordinates, data_version
 from forebay_state_api.versions.reader import open_version
 from forebay_state_api.versions.storage_probe import examine
 
+pytestmark = pytest.mark.long
+
 T = TypeVar("T")
 
 COUNT = ValueStateDescriptor("n", int)
@@ -48,7 +50,6 @@ def test_the_doctor_finds_nothing(storage: ObjectStorage) -> None:
     assert storage.list() == []
 
 
-@pytest.mark.long
 def test_runs_restarts_and_rescales(job: KeyedJob) -> None:
     for number, parallelism in enumerate([1, 2, 1]):
         job.restart(parallelism=parallelism)
@@ -67,7 +68,6 @@ def test_an_older_driver_is_fenced(job: KeyedJob, storage: ObjectStorage) -> Non
         job.do("a", ("n.update", 3))
 
 
-@pytest.mark.long
 def test_the_janitor_clears_what_nobody_needs(job: KeyedJob) -> None:
     for number in range(8):
         job.do("a", ("n.update", number))
@@ -103,7 +103,6 @@ def requests(caplog: pytest.LogCaptureFixture) -> Requests:
     return Requests(caplog)
 
 
-@pytest.mark.long
 def test_a_refresh_of_top_takes_three_requests_at_most(
     s3_options: dict[str, Any], requests: Requests
 ) -> None:
@@ -155,7 +154,6 @@ def large_operator(versions: Iterable[int], subtasks: int) -> Iterator[str]:
             yield layout.data_name(version, "toy")
 
 
-@pytest.mark.long
 def test_a_folder_of_many_names_takes_three_requests_too(
     s3_options: dict[str, Any], requests: Requests
 ) -> None:
@@ -187,7 +185,6 @@ def test_a_folder_of_many_names_takes_three_requests_too(
     assert view.listing.data_files == 9 * subtasks
 
 
-@pytest.mark.long
 def test_s3_returns_pages_of_a_thousand_names(
     s3_options: dict[str, Any], requests: Requests
 ) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from forebay_state_api.testing import conformance
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 def test_ten_lines_are_enough(tmp_path):
     """A third party's file: it is collected, passes, and says what was promised where it fails."""
     (tmp_path / "test_mine.py").write_text(

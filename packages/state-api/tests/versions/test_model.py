@@ -41,6 +41,8 @@ from forebay_state_api.versions.janitor import Janitor
 from forebay_state_api.versions.reader import open_version
 from forebay_state_api.versions.recovery import put_recovery
 
+pytestmark = pytest.mark.long
+
 RETENTION = 3
 PARALLELISM = st.integers(1, 4)
 
@@ -305,7 +307,6 @@ class SparkModel(RuleBasedStateMachine):
                 assert state == self.history(version)
 
 
-@pytest.mark.long
 @pytest.mark.hypothesis
 def test_what_is_opened_is_what_spark_committed(make_query, toy_state):
     class Model(SparkModel):
