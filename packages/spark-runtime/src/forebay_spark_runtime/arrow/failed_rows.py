@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from forebay_spark_runtime.arrow.rows_out import RowWriter
-from forebay_spark_runtime.arrow.value_tests import CLASSES, TRUE, or_null, value_test
+from forebay_spark_runtime.arrow.value_tests import CLASSES, or_null, usual_tests
 from forebay_state_api.engine.failed_record import FailedRecord
 from forebay_state_api.engine.row_check import RowCheck
 
@@ -21,17 +21,16 @@ def row_check(writer: RowWriter, schema: Any) -> RowCheck:
     rows are written to see whether they fit.
     """
     values = [f"value{position}" for position in range(len(schema))]
-    tests = [value_test(field.type, value) for field, value in zip(schema, values, strict=True)]
+    columns = list(zip((field.type for field in schema), values, strict=True))
     text = _PASSES.format(
         values=", ".join(values),
-        classes=", ".join(f"{value}.__class__" for value in values),
-        rest=" and ".join(f"({rest})" for _, rest in tests if rest != TRUE) or TRUE,
+        usual=" and ".join(usual_tests(columns)),
         each=" and ".join(
-            or_null(field.type, value, null=field.nullable)
-            for field, value in zip(schema, values, strict=True)
+            or_null(kind, value, null=field.nullable)
+            for field, (kind, value) in zip(schema, columns, strict=True)
         ),
     )
-    names: dict[str, Any] = {**CLASSES, "USUAL": tuple(cls for cls, _ in tests)}
+    names: dict[str, Any] = {**CLASSES}
     exec(text, names)  # noqa: S102 - see `value_tests`
     passes: Callable[[Any], bool] = names["passes"]
 
@@ -50,9 +49,7 @@ def passes(row):
         {values}, = row
     except ValueError:
         return False
-    if ({classes},) == USUAL:  # quicker than a test for each column
-        return {rest}
-    return {each}
+    return {usual} or {each}
 """
 
 

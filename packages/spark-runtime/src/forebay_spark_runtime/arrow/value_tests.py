@@ -7,7 +7,7 @@ it where it is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import count
@@ -53,6 +53,33 @@ def or_null(kind: Any, value: str, names: Iterator[int] | None = None, *, null: 
     if pa.types.is_float64(kind):  # a whole number that a double has is as good
         tests.append(f"{value}.__class__ is int and {value}.bit_length() <= 53")
     return f"({' or '.join(tests) or False})"
+
+
+def usual_tests(columns: Sequence[tuple[Any, str]]) -> list[str]:
+    """Return tests that usual values pass together, for pairs of an Arrow type and an expression.
+
+    They take less time than a test for each: classes come first, and whole numbers of a width share
+    a test, which is quick if none is negative.
+    """
+    tests = [(kind, value, *value_test(kind, value)) for kind, value in columns]
+    classes = [
+        f"{value} is None" if cls is type(None) else f"{value}.__class__ is {cls.__name__}"
+        for _, value, cls, _ in tests
+    ]
+    numbers: dict[int, list[tuple[str, str]]] = {}
+    others = []
+    for kind, value, _, test in tests:
+        if pa.types.is_signed_integer(kind):
+            numbers.setdefault(kind.bit_width, []).append((value, test))
+        elif test != TRUE:
+            others.append(f"({test})")
+    return [*classes, *(_together(width, those) for width, those in numbers.items()), *others]
+
+
+def _together(width: int, numbers: Sequence[tuple[str, str]]) -> str:
+    """Return a test of whole numbers of a width, for pairs of an expression and its own test."""
+    joined = " | ".join(value for value, _ in numbers)
+    return f"(not ({joined}) >> {width - 1} or {' and '.join(test for _, test in numbers)})"
 
 
 def _of(cls: type, test: str = TRUE) -> _MakeTest:
