@@ -33,6 +33,8 @@ TOGETHER = {
     "tests/spark/test_timers_and_ttl_kills.py": "tests/spark/test_failures.py",
 }
 """Files that share another JVM than the session's, and the file with which they run."""
+LONGEST = ("tests/test_third_party.py", "tests/test_demo.py")
+"""Files that take longest; the demo's is one test, behind which the next file waits."""
 WITH_SPARK = (
     "tests/spark/",
     "tests/docs/",
@@ -173,7 +175,7 @@ def pytest_collection_modifyitems(items):
         if item.function.__module__.startswith(KIT):
             item.add_marker("kit")
         turns[item.path] = min(_turn(item), turns.get(item.path, 3))
-    items.sort(key=lambda item: turns[item.path])
+    items.sort(key=lambda item: (turns[item.path], not item.nodeid.startswith(LONGEST)))
 
 
 @pytest.hookimpl(optionalhook=True)

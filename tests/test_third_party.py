@@ -110,7 +110,8 @@ def bare(tmp_path_factory):
     project = environment.folder / "shelf"
     shutil.copytree(THIRD_PARTY, project)
     environment.build(project)
-    environment.link("pyspark")
+    for name in ("pyspark", "pyarrow", "numpy", "pandas"):  # with their compiled modules
+        environment.link(name)
     environment.install(
         "forebay-spark-runtime",
         "shelf-backend[testing]",

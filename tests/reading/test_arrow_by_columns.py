@@ -204,12 +204,16 @@ class Written:
         """Compare all tables of a snapshot with what was written."""
         shown = self.kind.shown
         live = self.live()
-        assert table_of(snapshot, "value") == shown_at(self.held["value"], shown)
-        assert table_of(snapshot, "aging") == shown_at(live, lambda one: shown(one[0]))
-        assert table_of(snapshot, "aging", "written") == shown_at(live, lambda one: one[1])
-        assert table_of(snapshot, "aging", "expires") == shown_at(live, lambda one: one[1] + TTL)
-        assert table_of(snapshot, "list") == shown_at(self.held["list"], lambda v: [*map(shown, v)])
-        assert table_of(snapshot, "map") == shown_at(
+        value, aging, elements, entries = (table_of(snapshot, state) for state in self.held)
+        assert column_of(value, "value") == shown_at(self.held["value"], shown)
+        assert column_of(aging, "value") == shown_at(live, lambda one: shown(one[0]))
+        assert column_of(aging, "written") == shown_at(live, lambda one: one[1])
+        assert column_of(aging, "expires") == shown_at(live, lambda one: one[1] + TTL)
+        assert column_of(elements, "value") == shown_at(
+            self.held["list"], lambda one: [*map(shown, one)]
+        )
+        found = {at: sorted(one) for at, one in column_of(entries, "value").items()}
+        assert found == shown_at(
             self.held["map"],
             lambda one: sorted((name, shown(value)) for name, value in one.items()),
         )
@@ -221,17 +225,14 @@ def shown_at(held: Held, shown: Callable[[Any], Any]) -> Held:
     return {(key, SHOWN_NAMESPACES[at]): shown(one) for (key, at), one in held.items()}
 
 
-def table_of(snapshot: Any, state: str, column: str = "value") -> Held:
-    """Return a column of a state's table; each key and namespace is there once."""
+def table_of(snapshot: Any, state: str) -> Any:
+    """Return a state's table; each key and namespace is there once."""
     table = snapshot.to_arrow(state).read_all()
     table.validate(full=True)
-    found = column_of(table, column)
-    assert len(found) == table.num_rows
+    assert len(column_of(table, "value")) == table.num_rows
     for row in table.select(["key", "key_group"]).to_pylist():
         assert row["key_group"] == snapshot.key_group_of(row["key"])
-    if state == "map":
-        return {at: sorted(entries) for at, entries in found.items()}
-    return found
+    return table
 
 
 def column_of(table: Any, column: str) -> Held:
