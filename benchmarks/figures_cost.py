@@ -1,30 +1,36 @@
 """The cost of what a keyed operator measures: ``python -m benchmarks.figures_cost``.
 
-The same streaming job runs in pairs in one session, with and without all that the operator measures
-(`benchmarks.unmeasured`). The engine alone runs in pairs of micro-batches, in this process.
+Two queries run in one session in lock step, with and without all that the operator measures
+(`benchmarks.unmeasured`): their micro-batches alternate, and adjacent ones are compared, so that a
+machine whose speed changes from second to second slows both. The engine alone runs in pairs of
+micro-batches, in this process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
+import json
+import math
+import operator
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.progress import track
 
-from benchmarks.data import Dataset, Event, default_folder, materialise, rows_in_memory
-from benchmarks.jobs import JOBS, OUTPUT, PARTITIONS, Job
+from benchmarks.data import SCHEMA, Dataset, Event, default_folder, materialise, rows_in_memory
+from benchmarks.jobs import JOBS, OUTPUT, PARTITIONS
 from benchmarks.machine import ForeignLoad
-from benchmarks.one_run import measure, start_session, stream
+from benchmarks.one_run import start_session
 from benchmarks.processes import processes, tree_of
 from benchmarks.report import Line, Result, benchmark
 from benchmarks.unmeasured import SwitchedCoroutine, SwitchedSync, switch
@@ -41,7 +47,7 @@ from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
 
 UID: Final = "bench"
 MAX_PARALLELISM: Final = 128
@@ -50,126 +56,128 @@ BACKENDS: Final = ("heap", "lsm")
 COST: Final = 0.01
 """The share of a job that measuring may take."""
 DATASET: Final = Dataset(keys=100_000, rows_per_file=83_334, files=28)
-SKIP: Final = 8
-"""Micro-batches of a query that do not count: the JVM compiles again what the query before it did
-in another way."""
-WARM_UP: Final = 1
-"""Pairs of queries that do not count."""
+WARM_UP: Final = 40
+"""Pairs of a stream's micro-batches that do not count: the JVM still compiles."""
 COLD: Final = 2
 """Micro-batches of the engine alone that do not count."""
 ROWS: Final = DATASET.rows_per_file // PARTITIONS
 """Rows of a micro-batch of the engine alone: those of one subtask."""
 
 
-@attrs.frozen(kw_only=True)
-class Run:
-    """One streaming query."""
-
-    events_per_s: float
-    cpu_s: float
-    """CPU time of the JVM, the workers and this process."""
-
-
 # -- streaming ------------------------------------------------------------------------------------
 
 
-def job_of(form: str, backend: str, *, measures: bool) -> Job:
-    """Return the job that measures, or does not."""
-
-    def build(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
-        switch(measures=measures)
-        conf = events.sparkSession.conf
-        conf.set("spark.forebay.state.backend", backend)
-        stream = keyed(events, "user", uid=UID, parallelism=partitions, state_dir=str(state_dir))
-        return stream.process(FORMS[form](measures=measures), OUTPUT)
-
-    return Job(name=f"{backend}-{form}", about="with or without measuring", build=build)
-
-
 @attrs.frozen(kw_only=True)
-class Queries:
-    """Runs queries in one session."""
+class MicroBatch:
+    """The times of one micro-batch."""
 
-    session: SparkSession
-    folder: Path
-    """Where the events are."""
-    scratch: Path
-    """Where state and checkpoints go."""
-    files: int
-    """Micro-batches of a query."""
+    cpu_ms: float
+    """CPU time of the JVM, the workers and this process, until the listeners have returned."""
+    wall_ms: float
+    """From the arrival of the file until the query waits for the next one."""
 
-    def run(self, form: str, backend: str, *, measures: bool) -> Run:
-        """Run one query, and check that it measured, or did not."""
-        job = job_of(form, backend, measures=measures)
-        source = materialise(DATASET, self.folder)
-        # Workers go on looking at the state for a while, so it stays until the session ends.
-        work = Path(tempfile.mkdtemp(dir=self.scratch))
-        cpu_s = _cpu_s()
-        progress = stream(self.session, job, source, work, files=self.files)
-        cpu_s = _cpu_s() - cpu_s
-        _check(progress, work, measures=measures)
-        warm = measure(job, progress, min(SKIP, self.files - 1))
-        return Run(events_per_s=warm.events_per_s, cpu_s=cpu_s)
 
-    def pairs(self, form: str, backend: str, count: int) -> Iterator[tuple[Run, Run]]:
-        """Yield (with, without) of each pair, after those that warm the JVM up."""
-        for number in range(1 - WARM_UP, count + 1):
-            found = {
-                measures: self.run(form, backend, measures=measures)
-                for measures in ((True, False) if number % 2 else (False, True))
-            }
-            ours, bare = found[True], found[False]
-            Console(stderr=True).print(
-                f"{backend} {form}  pair {number}/{count}  events/s {ours.events_per_s:,.0f} ÷ "
-                f"{bare.events_per_s:,.0f} = {ours.events_per_s / bare.events_per_s:.3f}, CPU "
-                f"{ours.cpu_s:.2f} ÷ {bare.cpu_s:.2f} = {ours.cpu_s / bare.cpu_s:.3f}",
-                highlight=False,
+class LoneQuery:
+    """A query that runs a micro-batch when it is given a file."""
+
+    def __init__(
+        self, session: SparkSession, form: str, backend: str, work: Path, *, measures: bool
+    ) -> None:
+        self._session = session
+        self._measures = measures
+        self._events = work / "events"
+        self._state = work / "state"
+        self._events.mkdir(parents=True)
+        self._given = 0
+        session.conf.set("spark.forebay.state.backend", backend)
+        events = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        switch(measures=measures)
+        try:
+            grouped = keyed(
+                events.parquet(str(self._events)),
+                "user",
+                uid=UID,
+                parallelism=PARTITIONS,
+                state_dir=str(self._state),
             )
-            if number > 0:
-                yield ours, bare
+            output = grouped.process(FORMS[form](measures=measures), OUTPUT)
+        finally:
+            switch(measures=True)
+        writer = output.writeStream.format("noop")
+        writer = writer.option("checkpointLocation", str(work / "checkpoint"))
+        self._query = writer.start()
+        self._query.processAllAvailable()
 
+    def run(self, file: Path) -> MicroBatch:
+        """Run a micro-batch of the rows of ``file``."""
+        self._given += 1
+        cpu_s, started = _cpu_s(), time.monotonic()
+        os.link(file, self._events / f"{self._given:05d}.parquet")
+        self._query.processAllAvailable()
+        wall_s = time.monotonic() - started
+        # What listeners do with figures is a part of their cost.
+        self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # noqa: SLF001
+        return MicroBatch(cpu_ms=(_cpu_s() - cpu_s) * 1e3, wall_ms=wall_s * 1e3)
 
-def _check(progress: Sequence[Mapping[str, Any]], work: Path, *, measures: bool) -> None:
-    """Refuse a run that measured what it should not, or did not measure what it should."""
-    storage = open_storage(str(work / "state"))
-    folder = OperatorStorage(storage, operator_folder(progress[-1]["id"], UID))
-    with open_version(folder, uid=UID) as reader:
-        stored = ["phase_seconds" in one.metrics for one in reader.manifests]
-        listing = list_version(folder, reader.version)
-    named = [bool(one.figures.phase_ms) for one in listing.manifests]
-    shown = [f"forebay:{UID}" in one["observedMetrics"] for one in progress]
-    if {*stored, *named, *shown} != {measures}:
-        found = f"manifests {stored}, names {named}, progress events {shown}"
-        raise click.ClickException(f"measuring was to be {measures}, and was: {found}")
+    def stop(self) -> None:
+        """Stop the query; check that each file was a micro-batch and was measured, or was not."""
+        self._query.stop()
+        events = [json.loads(one.json) for one in self._query.recentProgress]
+        progress = [one for one in events if one["numInputRows"]]
+        shown = [f"forebay:{UID}" in one["observedMetrics"] for one in progress]
+        storage = open_storage(str(self._state))
+        folder = OperatorStorage(storage, operator_folder(progress[-1]["id"], UID))
+        with open_version(folder, uid=UID) as reader:
+            stored = ["phase_seconds" in one.metrics for one in reader.manifests]
+            listing = list_version(folder, reader.version)
+        named = [bool(one.figures.phase_ms) for one in listing.manifests]
+        if {*stored, *named, *shown} != {self._measures} or listing.version != self._given:
+            found = f"manifests {stored}, names {named}, progress events {shown}"
+            raise click.ClickException(
+                f"measuring was to be {self._measures} in {self._given} micro-batches, and was: "
+                f"{found}, version {listing.version}"
+            )
 
 
 def _cpu_s() -> float:
-    running = processes()
-    ticks = sum(running[pid].used for pid in tree_of(os.getpid(), running))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """Return the CPU time of this process and its descendants that run."""
+    spent = 0.0
+    for pid in tree_of(os.getpid(), processes()):
+        with contextlib.suppress(OSError):  # it has just ended
+            # The clock of another process, as clock_getcpuclockid() computes its number.
+            spent += time.clock_gettime(~pid << 3 | 2)
+    return spent
 
 
-def lines_of(what: str, pairs: Sequence[tuple[Run, Run]]) -> list[Line]:
-    """Compare the throughput and the CPU time of the pairs."""
-    speeds = [[one.events_per_s for one in runs] for runs in zip(*pairs, strict=True)]
-    used = [[one.cpu_s for one in runs] for runs in zip(*pairs, strict=True)]
+def lock_step(
+    queries: Mapping[bool, LoneQuery], files: Sequence[Path], count: int, what: str
+) -> list[tuple[MicroBatch, MicroBatch]]:
+    """Return ``count`` pairs of adjacent micro-batches: (with, without)."""
+    pairs = []
+    for number in track(range(count), what, console=Console(stderr=True)):
+        found = {
+            on: queries[on].run(files[number % len(files)])
+            for on in ((True, False) if number % 2 else (False, True))
+        }
+        pairs.append((found[True], found[False]))
+    for query in queries.values():
+        query.stop()
+    return pairs
+
+
+def lines_of(what: str, pairs: Sequence[tuple[MicroBatch, MicroBatch]]) -> list[Line]:
+    """Compare the CPU time and the time of adjacent micro-batches."""
     return [
-        Line(
-            what=f"{what}: with measuring ÷ without, events/s",
-            values=[ours / bare for ours, bare in zip(*speeds, strict=True)],
-            bound=1 - COST,
-            at_least=True,
-            decimals=3,
-            detail=" / ".join(f"{statistics.median(one):,.0f}" for one in speeds) + " events/s",
-        ),
-        Line(
-            what=f"{what}: with measuring ÷ without, CPU time",
-            values=[ours / bare for ours, bare in zip(*used, strict=True)],
-            bound=1 + COST,
-            at_least=False,
-            decimals=3,
-            detail=" / ".join(f"{statistics.median(one):.2f}" for one in used) + " s a query",
-        ),
+        _line(
+            f"{what}: with measuring ÷ without, {name}",
+            [take(ours) for ours, _ in pairs],
+            [take(bare) for _, bare in pairs],
+            DATASET.rows_per_file,
+        )
+        for name, take in (
+            ("CPU time", operator.attrgetter("cpu_ms")),
+            ("time", operator.attrgetter("wall_ms")),
+        )
     ]
 
 
@@ -232,15 +240,8 @@ def engine_line(form: str, pairs: int) -> Line:
         gc.unfreeze()
         switch(measures=True)
     ours, bare = (took[on][COLD:] for on in (True, False))
-    return Line(
-        what=f"engine alone, {form}: with measuring ÷ without, CPU time",
-        values=[mine / its for mine, its in zip(ours, bare, strict=True)],
-        bound=1 + COST,
-        at_least=False,
-        decimals=3,
-        detail=" / ".join(f"{statistics.median(one) * 1e3:.1f}" for one in (ours, bare))
-        + f" ms a micro-batch of {ROWS:,} rows",
-    )
+    what = f"engine alone, {form}: with measuring ÷ without, CPU time"
+    return _line(what, [one * 1e3 for one in ours], [one * 1e3 for one in bare], ROWS)
 
 
 def _batches(count: int) -> list[RowBatch]:
@@ -253,11 +254,36 @@ def _batches(count: int) -> list[RowBatch]:
     ]
 
 
+def _line(what: str, ours_ms: Sequence[float], bare_ms: Sequence[float], rows: int) -> Line:
+    """Compare adjacent micro-batches of ``rows`` rows."""
+    ratios = [ours / bare for ours, bare in zip(ours_ms, bare_ms, strict=True)]
+    low, high = median_within(ratios)
+    medians = " / ".join(f"{statistics.median(one):.1f}" for one in (ours_ms, bare_ms))
+    return Line(
+        what=what,
+        values=ratios,
+        bound=1 + COST,
+        at_least=False,
+        decimals=3,
+        detail=f"{medians} ms a micro-batch of {rows:,} rows; {len(ratios)} pairs, median within "
+        f"{low:.3f} to {high:.3f} (95 %)",
+    )
+
+
+def median_within(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the median, from the ranks of ``values``."""
+    ranked, reach = sorted(values), 0.98 * math.sqrt(len(values))
+    middle = (len(values) - 1) / 2
+    return (
+        ranked[max(0, math.floor(middle - reach))],
+        ranked[min(len(ranked) - 1, math.ceil(middle + reach))],
+    )
+
+
 @benchmark("figures-cost")
-@click.option("--pairs", default=10, show_default=True, help="Pairs of streaming queries.")
+@click.option("--pairs", default=150, show_default=True, help="Pairs of a stream's micro-batches.")
 @click.option("--batches", default=60, show_default=True, help="Pairs of the engine's batches.")
-@click.option("--files", default=DATASET.files, show_default=True, help="Micro-batches of a query.")
-@click.option("--quick", is_flag=True, help="A check only: one pair of short queries.")
+@click.option("--quick", is_flag=True, help="A check only: few micro-batches, which are not warm.")
 @click.option("--form", "forms", multiple=True, type=click.Choice([*FORMS]), help="[default: all]")
 @click.option(
     "--backend",
@@ -271,41 +297,46 @@ def main(
     *,
     pairs: int,
     batches: int,
-    files: int,
     quick: bool,
     forms: tuple[str, ...],
     backends: tuple[str, ...],
     data_dir: Path,
 ) -> Result:
     """Measure a job and the engine with and without what they measure."""
+    warm_up = WARM_UP
     if quick:
-        pairs, batches, files = 1, 2, 3
+        pairs, batches, warm_up = 2, 2, 1
     materialise(DATASET, data_dir)
     with ForeignLoad() as load:
         lines = [engine_line(form, batches) for form in forms or FORMS] if batches else []
         if pairs:
-            lines += stream_lines(forms or [*FORMS], backends or ["heap"], pairs, files, data_dir)
+            kinds = [*itertools.product(backends or ["heap"], forms or FORMS)]
+            lines += stream_lines(kinds, warm_up, pairs, data_dir)
     note = f"Others used {load.cores:.2f} cores meanwhile." if load.cores is not None else ""
     return Result(lines=lines, notes=[note] if note else [])
 
 
 def stream_lines(
-    forms: Sequence[str], backends: Sequence[str], pairs: int, files: int, folder: Path
+    kinds: Sequence[tuple[str, str]], warm_up: int, pairs: int, folder: Path
 ) -> list[Line]:
-    """Run all pairs in one session, so that the JVM and the workers are warm."""
+    """Compare streams of some (backend, form) in one session."""
+    files = sorted(materialise(DATASET, folder).glob("*.parquet"))
+    lines = []
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as scratch:
         session = start_session(JOBS["ours-sync"], "4g")
-        queries = Queries(session=session, folder=folder, scratch=Path(scratch), files=files)
         try:
-            return [
-                line
-                for backend, form in itertools.product(backends, forms)
-                for line in lines_of(
-                    f"stream on {backend}, {form}", [*queries.pairs(form, backend, pairs)]
-                )
-            ]
+            for backend, form in kinds:
+                work = Path(scratch) / f"{backend}-{form}"
+                queries = {
+                    on: LoneQuery(session, form, backend, work / f"measures-{on}", measures=on)
+                    for on in (True, False)
+                }
+                what = f"stream on {backend}, {form}"
+                found = lock_step(queries, files, warm_up + pairs, what)
+                lines += lines_of(what, found[warm_up:])
         finally:
             session.stop()
+    return lines
 
 
 if __name__ == "__main__":
