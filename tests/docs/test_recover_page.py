@@ -49,6 +49,7 @@ def test_there_are_headings_with_messages():
     assert len(HEADINGS) >= 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heading", HEADINGS)
 def test_a_heading_has_the_words_of_the_message(heading, messages):
     for quoted in re.findall(r'"([^"]+)"', heading):

@@ -12,6 +12,8 @@ from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.messages import Submission
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def stranger(query):

@@ -14,6 +14,8 @@ from forebay_spark_runtime.demo.check import departures
 from forebay_spark_runtime.demo.flights import Flights, airlines, file_name, month_name
 from forebay_state_api.errors import ConfigurationError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def flights(tmp_path_factory):
@@ -31,7 +33,6 @@ def test_months_are_named_from_the_first_one_on():
     assert file_name(13) == "flights-2014-02.parquet"
 
 
-@pytest.mark.long
 def test_all_flights_are_there_in_the_order_of_the_schedule(flights, tmp_path):
     for month in range(12):
         flights.deliver(month, tmp_path)
