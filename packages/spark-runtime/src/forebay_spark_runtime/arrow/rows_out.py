@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
 from forebay_spark_runtime.arrow.conversion_errors import plain_reason
@@ -98,7 +99,6 @@ class RowWriter:
         self._order = RowOrder(self._names, function, self._where)
         self._kinds = [value_kind(field.type, time_zone) for field in schema]
         self._takes_tested_rows = all(kind.has_class for kind in self._kinds)
-        self._row_type = pa.struct(list(schema))
         wide = [wide_type(field.type) for field in schema]
         self._wide = [
             None if one == field.type else one for one, field in zip(wide, schema, strict=True)
@@ -129,12 +129,15 @@ class RowWriter:
     def tested_columns(self, rows: list[Any]) -> list[Any]:
         """Return the columns of rows that have passed the test of `row_check`.
 
-        Their classes are not looked at, so pyarrow can convert all columns in one pass.
+        Their classes are not looked at again.
         """
-        if not self._takes_tested_rows:
+        if not rows or not self._takes_tested_rows:
             return self.columns(rows, {tuple})
         try:
-            return list(pa.array(rows, type=self._row_type).flatten())
+            return [
+                _tested_column(rows, position, kind)
+                for position, kind in enumerate(self._schema.types)
+            ]
         except _MISFITS:  # a lone surrogate
             return self.columns(rows, {tuple})
 
@@ -201,3 +204,14 @@ class RowWriter:
             f"{self._who} emitted a row of {len(row)} values, {reprlib.repr(row)}; the "
             f"schema has {self._width} columns: {', '.join(self._names)}"
         )
+
+
+def _tested_column(rows: list[Any], position: int, kind: Any) -> Any:
+    """Return a column of rows that have passed the test of `row_check`."""
+    if pa.types.is_signed_integer(kind):
+        values = map(itemgetter(position), rows)
+        try:  # in half the time that pyarrow takes
+            return pa.array(np.fromiter(values, kind.to_pandas_dtype(), len(rows)))
+        except TypeError:  # a null
+            pass
+    return pa.array([row[position] for row in rows], type=kind)
