@@ -26,7 +26,7 @@ def demo(directory: Path, *options: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=115,
+        timeout=270,
         env={**os.environ, "COLUMNS": "100"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,7 +34,7 @@ def demo(directory: Path, *options: str) -> str:
     return " ".join(done.stdout.split())
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(tmp_path):
     directory = tmp_path / "demo"
     first = demo(directory, "--months", "1")
