@@ -42,17 +42,13 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
     passes = check.passes
     rows_out = host.rows_out
     extend = rows_out.extend
-    mark = len(rows_out)
     for row, key, group in entries:
-        if busy:
-            must_wait = scheduler.must_wait(row, key, group, side)
-            mark = len(rows_out)
-            if must_wait:
-                continue
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark
+        scheduler.mark = mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
@@ -65,13 +61,11 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
                 end = len(rows_out)
                 if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
                     check(rows_out, mark)
-                mark = end
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
         else:
             scheduler.leave()
-        mark = len(rows_out)
 
 
 def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -83,17 +77,13 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
     passes = check.passes
     rows_out = host.rows_out
     append = rows_out.append
-    mark = len(rows_out)
     for row, key, group in entries:
-        if busy:
-            must_wait = scheduler.must_wait(row, key, group, side)
-            mark = len(rows_out)
-            if must_wait:
-                continue
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark
+        scheduler.mark = mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
@@ -106,13 +96,11 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
                 end = len(rows_out)
                 if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
                     check(rows_out, mark)
-                mark = end
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
         else:
             scheduler.leave()
-        mark = len(rows_out)
 
 
 def _run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -140,17 +128,13 @@ async def _drive_coroutines(
     passes = check.passes
     rows_out = host.rows_out
     extend, give = rows_out.extend, partial(give_out, host)
-    mark = len(rows_out)
     for row, key, group in entries:
-        if busy:
-            must_wait = scheduler.must_wait(row, key, group, side)
-            mark = len(rows_out)
-            if must_wait:
-                continue
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark
+        scheduler.mark = mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
@@ -161,7 +145,6 @@ async def _drive_coroutines(
                 end = len(rows_out)
                 if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
                     check(rows_out, mark)
-                mark = end
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             _fail_driven(scheduler, error)
@@ -169,7 +152,6 @@ async def _drive_coroutines(
             if scheduler.current.driver is not None:
                 return
             scheduler.leave()
-        mark = len(rows_out)
 
 
 async def _drive_generators(
@@ -183,17 +165,13 @@ async def _drive_generators(
     passes = check.passes
     rows_out = host.rows_out
     append = rows_out.append
-    mark = len(rows_out)
     for row, key, group in entries:
-        if busy:
-            must_wait = scheduler.must_wait(row, key, group, side)
-            mark = len(rows_out)
-            if must_wait:
-                continue
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark
+        scheduler.mark = mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
@@ -203,7 +181,6 @@ async def _drive_generators(
                 end = len(rows_out)
                 if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
                     check(rows_out, mark)
-                mark = end
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             _fail_driven(scheduler, error)
@@ -211,7 +188,6 @@ async def _drive_generators(
             if scheduler.current.driver is not None:
                 return
             scheduler.leave()
-        mark = len(rows_out)
 
 
 def _fail_driven(scheduler: Any, error: Exception) -> None:

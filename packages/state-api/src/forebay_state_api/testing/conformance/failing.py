@@ -309,6 +309,15 @@ class FailureTests(BackendSubject):
         job.restart()
         assert job.run(function, []) == []
 
+    def test_a_timer_that_fails_leaves_the_rows_of_the_one_before(self, new_job: NewJob) -> None:
+        job = new_job(settings=ENGINES["tight"], error_rows=UNLIMITED)
+        function = _ReadingAlarms(bad=2)
+        job.run(function, [("k", [("set", 1), ("set", 2)])])
+        job.clock.advance(10 * SECOND)
+        job.restart()
+        fired, failed = job.run(function, [])  # the first waits for the count
+        assert (fired, failed.timer) == (("k", 1), function.at(2))
+
 
 class _Alarms(KeyedProcessFunction[Any, Any, Any]):
     """Sets and deletes timers; ``on_timer`` fails at second ``bad``, after it deleted the rest."""
@@ -337,6 +346,20 @@ class _Alarms(KeyedProcessFunction[Any, Any, Any]):
             ctx.timers.register_processing_time(self.at(100))
             raise ValueError
         yield ctx.current_key, second
+
+
+class _ReadingAlarms(_Alarms):
+    """Counts the timers of a key that do not fail."""
+
+    def open(self, context: Any) -> None:
+        self.count = context.get_state(ValueStateDescriptor("count", int, default=0))
+
+    async def on_timer(self, at: Any, ctx: Any) -> Any:
+        second = (at - START) // SECOND
+        if second == self.bad:
+            raise ValueError
+        await self.count.async_update(await self.count.async_value() + 1)
+        return [(ctx.current_key, second)]
 
 
 class _Emitting(ProgramFunction):
