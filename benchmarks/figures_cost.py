@@ -116,7 +116,8 @@ class LoneQuery:
         self._query.processAllAvailable()
         wall_s = time.monotonic() - started
         # What listeners do with figures is a part of their cost.
-        self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # noqa: SLF001
+        bus = self._session.sparkContext._jsc.sc().listenerBus()  # noqa: SLF001 - Spark shows no other
+        bus.waitUntilEmpty()
         return MicroBatch(cpu_ms=(_cpu_s() - cpu_s) * 1e3, wall_ms=wall_s * 1e3)
 
     def stop(self) -> None:
