@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 import pyarrow as pa
@@ -95,6 +95,15 @@ def test_rows_of_one_column_are_checked() -> None:
     for emitted in ([("a",)], [(1,), (1, 2)], [(1, 2)]):
         with pytest.raises(OutputSchemaError):
             check(emitted, 0)
+
+
+def test_a_null_needs_a_column_that_takes_it_whatever_its_type() -> None:
+    kind = pa.time64("us")
+    schema = pa.schema([pa.field("at", kind, nullable=False), pa.field("until", kind)])
+    check = row_check(RowWriter(schema, function="f", time_zone="UTC"), schema)
+    check([(time(1), None), (time(1), time(2))], 0)
+    with pytest.raises(OutputSchemaError, match="'at'"):
+        check([(None, None)], 0)
 
 
 @pytest.mark.parametrize(
