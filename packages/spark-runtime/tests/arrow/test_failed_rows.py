@@ -207,6 +207,16 @@ def test_rows_that_passed_are_written_without_a_look_at_their_classes(
     assert batch.column("error").null_count == len(rows)
 
 
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_whole_numbers_of_all_widths_are_written(width: int) -> None:
+    most = 2 ** (width - 1) - 1
+    schema = pa.schema([("n", getattr(pa, f"int{width}")()), ("name", pa.string())])
+    rows = [(most, "a"), (-most, "b"), (0, None)]
+    for some in (rows, [*rows, (None, "b")]):
+        batch = batch_of(ClassesSeen(schema, function="f", time_zone="UTC"), schema, some)
+        assert [tuple(row.values())[:-1] for row in batch.to_pylist()] == some
+
+
 @pytest.mark.parametrize(
     "other", [FAILURE, ("a", 1, 1, 2**60, True, b"", None), {**dict.fromkeys(CLASSES.names)}]
 )

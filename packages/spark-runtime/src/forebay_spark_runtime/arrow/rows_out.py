@@ -7,11 +7,11 @@ Columns are built directly. Only after a column fails is the value that does not
 from __future__ import annotations
 
 import reprlib
+import struct
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NoReturn
 
-import numpy as np
 import pyarrow as pa
 
 from forebay_spark_runtime.arrow.conversion_errors import plain_reason
@@ -19,6 +19,9 @@ from forebay_spark_runtime.arrow.values_out import escaped, infinities, value_ki
 from forebay_state_api.engine.rows import not_awaited
 from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.job.futures import StateFuture
+
+_CODES: Final = {8: "b", 16: "h", 32: "i", 64: "q"}
+"""For each width of whole numbers in bits, the letter that `struct` has for it."""
 
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 
@@ -211,7 +214,8 @@ def _tested_column(rows: list[Any], position: int, kind: Any) -> Any:
     if pa.types.is_signed_integer(kind):
         values = map(itemgetter(position), rows)
         try:  # in half the time that pyarrow takes
-            return pa.array(np.fromiter(values, kind.to_pandas_dtype(), len(rows)))
-        except TypeError:  # a null
+            packed = struct.pack(f"{len(rows)}{_CODES[kind.bit_width]}", *values)
+            return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(packed)])
+        except struct.error:  # a null
             pass
     return pa.array([row[position] for row in rows], type=kind)
