@@ -1,4 +1,4 @@
-"""Profiles of hypothesis, the same few examples or a search; and what need not be collected."""
+"""Profiles of hypothesis, the same examples or a search; and what need not be collected."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ settings.register_profile(
 settings.register_profile(
     "search", settings.get_profile("fixed"), max_examples=200, derandomize=False, print_blob=True
 )
+# `./run test --fast` selects it.
+settings.register_profile("few", settings.get_profile("fixed"), max_examples=8)
 settings.load_profile("fixed")
 
 
