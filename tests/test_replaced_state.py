@@ -23,7 +23,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.commands.main import main
 from forebay_state_api.errors import FencedError, StorageError
-from forebay_state_api.importing import replace_state
+from forebay_state_api.importing import open_next, replace_state
 from forebay_state_api.reading import open_state
 from forebay_state_api.storage.obstore import LocalStorage
 from forebay_state_api.storage.opening import open_storage
@@ -106,7 +106,8 @@ class Query:
 
     def exported(self, state):
         path = str(self.folder / f"{state}.parquet")
-        self.command("export", path, "--state", state, "--provisional")
+        checkpoint = str(self.checkpoint)
+        self.command("export", path, "--state", state, "--checkpoint", checkpoint, "--overwrite")
         return path, pq.read_table(path)
 
     def imported(self, *arguments, fails=False):
@@ -187,6 +188,28 @@ def test_a_batch_that_spark_did_not_commit_runs_again_on_the_copy(query):
     query.imported("--remove-key", "a")
     query.job.restart(batch_id=1)
     assert {row[0]: row[1] for row in query.run(*batch(1))} == {"a": 1, "b": 2, "c": 2, "d": 2}
+
+
+def test_what_such_a_batch_wrote_is_neither_exported_nor_counted_twice(query):
+    query.run(*batch(1))
+    query.run(*batch(1))
+    (query.checkpoint / "commits" / "1").unlink()
+    path, table = query.exported("total")
+    assert set(table["value"].to_pylist()) == {1}
+    where = {"query": "query", "uid": "operator", "checkpoint": str(query.checkpoint)}
+    with open_next(query.state_dir, **where) as snapshot:
+        assert snapshot.to_arrow("total").read_all().equals(table)
+    query.imported(f"total={path}")
+    query.job.restart(batch_id=1)
+    assert {row[0]: row[1] for row in query.run(*batch(1))} == dict.fromkeys(KEYS, 2)
+
+
+@pytest.mark.parametrize("option", ["--provisional", "--version=1"])
+def test_a_checkpoint_names_the_version_to_export(query, option):
+    query.run(*batch(1))
+    path, checkpoint = str(query.folder / "total.parquet"), str(query.checkpoint)
+    said = query.command("export", path, "--checkpoint", checkpoint, option, fails=True)
+    assert "leave --version and --provisional out" in said
 
 
 def test_a_query_that_was_not_stopped_is_fenced(query):

@@ -18,6 +18,7 @@ from forebay_state_api.commands.state_scan import key_groups_of, tables
 from forebay_state_api.commands.state_source import StateSource, state_source, version_option
 from forebay_state_api.commands.table_files import FORMATS, format_of, table_writer
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.importing.replacing import open_next_version
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located, scheme_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.progress import Progress
+    from forebay_state_api.reading.snapshot import Snapshot
 
 _PART: Final = "part-{:05d}.{}"
 
@@ -46,6 +48,11 @@ _PART: Final = "part-{:05d}.{}"
     help="Write a folder of files with at most this many rows, for large states.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
+@click.option(
+    "--checkpoint",
+    metavar="LOCATION",
+    help="The version that the stopped query of this checkpoint opens next, to edit it.",
+)
 @version_option
 @json_option
 @state_source
@@ -58,6 +65,7 @@ def export_state(
     columns: str | None,
     key_groups: KeyGroupRange | None,
     rows_per_file: int | None,
+    checkpoint: str | None,
     version: str | None,
     source: StateSource,
     timers: bool,
@@ -71,7 +79,7 @@ def export_state(
     """
     form = format_of(target, chosen)
     files = _Files(target, form, source.read.settings.storage_options(), overwrite=overwrite)
-    with source.open(version) as snapshot, shown_progress() as progress:
+    with _opened(source, version, checkpoint) as snapshot, shown_progress() as progress:
         reader = tables(snapshot, state, key_groups, flat=flat, timers=timers)
         names = chosen_columns(reader.schema, columns)
         condition = None if where is None else condition_of(where, reader.schema)
@@ -85,6 +93,17 @@ def export_state(
     else:
         show_version(snapshot)
         click.echo(f"{rows:,} rows in {', '.join(files.written)}")
+
+
+def _opened(source: StateSource, version: str | None, checkpoint: str | None) -> Snapshot:
+    """Pin a version: what ``import --replace`` with this checkpoint edits, or a chosen one."""
+    if checkpoint is None:
+        return source.open(version)
+    if version is not None or source.provisional:
+        raise ConfigurationError(
+            "--checkpoint names the version: leave --version and --provisional out"
+        )
+    return open_next_version(source.read, checkpoint, show_expired=source.show_expired)
 
 
 def _batches(

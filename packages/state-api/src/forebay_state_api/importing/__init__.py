@@ -7,6 +7,6 @@ version.
 """
 
 from forebay_state_api.importing.first_version import Imported, import_state
-from forebay_state_api.importing.replacing import Replaced, replace_state
+from forebay_state_api.importing.replacing import Replaced, open_next, replace_state
 
-__all__ = ["Imported", "Replaced", "import_state", "replace_state"]
+__all__ = ["Imported", "Replaced", "import_state", "open_next", "replace_state"]

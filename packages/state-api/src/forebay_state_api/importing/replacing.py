@@ -76,7 +76,26 @@ def replace_state(
         return replace_version(snapshot, given, without_keys=without_keys, dry_run=dry_run)
 
 
-def open_next_version(read: ReadFrom, checkpoint: str) -> Snapshot:
+def open_next(
+    state_dir: str,
+    *,
+    query: str,
+    uid: str,
+    checkpoint: str,
+    conf: Mapping[str, str] | None = None,
+) -> Snapshot:
+    """Open the version that `replace_state` edits, to read what is edited.
+
+    It may be older than the newest complete version, whose batch Spark has not committed and runs
+    again. What has expired at its time is not shown. The parameters are those of `replace_state`.
+
+    Raises `ConfigurationError` as `replace_state` does if there is no such version.
+    """
+    read = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
+    return open_next_version(read, checkpoint, show_expired=False)
+
+
+def open_next_version(read: ReadFrom, checkpoint: str, *, show_expired: bool = True) -> Snapshot:
     """Pin the version that the next batch of a stopped query opens.
 
     Raises `ConfigurationError` if the query has no committed batch, or if no stored version was
@@ -95,7 +114,7 @@ def open_next_version(read: ReadFrom, checkpoint: str) -> Snapshot:
         batch_ms=stopped.parent_ms,
     ) as reader:
         at = RunVersion(version=reader.version, run_key=reader.run_key)
-        return snapshot_of(read, Shown(at, final=True), show_expired=True)
+        return snapshot_of(read, Shown(at, final=True), show_expired=show_expired)
 
 
 def replace_version(
