@@ -9,7 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
-from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError
+from forebay_state_api.errors import (
+    AbandonedTimelineError,
+    ConfigurationError,
+    VersionGoneError,
+)
 from forebay_state_api.reading import FollowOptions
 from forebay_state_api.reading.follower import Follower
 from forebay_state_api.testing import ManualClock
@@ -128,6 +132,44 @@ def test_the_thread_stops_on_an_abandoned_timeline(job, read):
         follower.wait_for(3, PATIENCE_S)
     with pytest.raises(AbandonedTimelineError):
         follower.get("count", "a")
+
+
+@pytest.fixture
+def forgotten(job, monkeypatch):
+    """A version that was deleted while its reader was suspended."""
+    monkeypatch.setattr("forebay_state_api.reading.feed.is_stored", lambda *_: False)
+    return job
+
+
+def test_the_thread_stops_where_its_version_was_deleted(forgotten, read):
+    follower = read(follow=FollowOptions(poll=timedelta(milliseconds=1)))
+    forgotten.do("a", ("count.update", 3))
+    with pytest.raises(VersionGoneError, match="Start again with what version 2@"):
+        follower.wait_for(2, PATIENCE_S)
+    with pytest.raises(VersionGoneError):
+        follower.get("count", "a")
+
+
+def test_it_may_go_on_from_a_version_that_was_deleted(forgotten, follow):
+    follower = follow(change_timeline=True)
+    forgotten.do("a", ("count.update", 3))
+    assert follower.refresh()
+    assert follower.get("count", "a") == 2
+
+
+def test_an_error_of_storage_does_not_end_the_thread(job, read, monkeypatch, caplog):
+    refresh, left = Follower.refresh, [OSError("reset"), ValueError("odd")]
+
+    def fails_at_first(self):
+        if left:
+            raise left.pop()
+        return refresh(self)
+
+    monkeypatch.setattr(Follower, "refresh", fails_at_first)
+    with read(follow=FollowOptions(poll=timedelta(milliseconds=1))) as follower:
+        job.do("a", ("count.update", 3))
+        assert follower.wait_for(2, PATIENCE_S)
+    assert "stays: reset" in caplog.text
 
 
 def test_it_may_change_the_timeline(job, follow):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_state_api.engine.namespaces import canonical_namespace
-from forebay_state_api.errors import AbandonedTimelineError, ForebayError
+from forebay_state_api.errors import AbandonedTimelineError, ForebayError, VersionGoneError
 from forebay_state_api.reading.feed import ChangeFeed
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import snapshot_of
@@ -43,8 +43,9 @@ class FollowOptions:
     cached_keys: int = 100_000
     """Number of look-ups whose results are kept; the least recently used are dropped."""
     change_timeline: bool = False
-    """Whether to go on with the new timeline when the query goes back behind the version that is
-    shown; otherwise look-ups raise `AbandonedTimelineError` from then on."""
+    """Whether to go on with the newest version when the query goes back behind the version that is
+    shown, or when that was deleted; otherwise look-ups raise `AbandonedTimelineError` or
+    `VersionGoneError` from then on."""
 
 
 _LEAST_PAUSE: Final = 0.1
@@ -107,8 +108,9 @@ class Follower:
     def get_many(self, state: str, keys: Sequence[Any], namespace: Any = None) -> list[Any]:
         """Return what a state holds under each of ``keys``, all of one version.
 
-        Raises `AbandonedTimelineError` once the query has gone back behind the version that was
-        shown, unless the follower may change the timeline.
+        Unless the follower may change the timeline, raises `AbandonedTimelineError` once the query
+        has gone back behind the version that was shown, and `VersionGoneError` once that version
+        was deleted, as after its pin expired while the process was suspended.
         """
         with self._held() as shown:
             return shown.get_many(state, keys, namespace)
@@ -138,7 +140,7 @@ class Follower:
     def wait_for(self, version: int, timeout_s: float | None = None) -> bool:
         """Wait until a version, or a later one, is shown; return whether it is.
 
-        Raises `AbandonedTimelineError` as `get_many` does.
+        Raises as `get_many` does.
         """
 
         def done() -> bool:
@@ -174,7 +176,7 @@ class Follower:
         while not self._closed.wait(pause_s):
             try:
                 pause_s = self._look()
-            except AbandonedTimelineError as fault:
+            except (AbandonedTimelineError, VersionGoneError) as fault:
                 self._stop(fault)
                 return
 
@@ -185,9 +187,9 @@ class Follower:
             if self.refresh():
                 self._move_s = time.monotonic() - began
             self._shown.snapshot.opened.check_open()  # renews the pin
-        except AbandonedTimelineError:
+        except (AbandonedTimelineError, VersionGoneError):
             raise
-        except ForebayError as fault:
+        except Exception as fault:  # noqa: BLE001 - the thread outlives whatever a look meets
             _log.warning("%r stays: %s", self, fault)
         return self._pause_s(time.monotonic() - began)
 
