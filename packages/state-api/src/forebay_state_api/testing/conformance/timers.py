@@ -147,9 +147,11 @@ class TimerTests(BackendSubject):
             job = new_job(settings=some_manner.settings, **more)
             function = FUNCTIONS[some_manner.style]()
 
-            def run(seconds: float, *rows: Row, crash: bool = False) -> list[Any]:
+            def run(
+                seconds: float, *rows: Row, crash: bool = False, end: bool = False
+            ) -> list[Any]:
                 job.clock.advance(at(seconds) - at(job.clock.now_us / 1e6 - START.timestamp()))
-                return job.run(function, rows, crash=crash)
+                return job.process(function, [*job.keyed(rows)], crash=crash, end=end)
 
             return job, run
 
@@ -501,6 +503,15 @@ class TimerTests(BackendSubject):
         closed = [("a", f"window to {60 * n}") for n in range(1, leap + 1)]
         assert found == [*closed, ("a", f"row at {60 * leap + 30}")]
         assert job.run(Windows(), []) == []
+
+    def test_the_end_of_the_input_fires_every_event_time_timer(self, timed: Any) -> None:
+        _, run = timed(parallelism=2)
+        run(0, row("a", 500, 20, event_time=5, domain=EVENT), row("b", 30, domain=EVENT))
+        run(0, row("a", 70, event_time=6), row("b", event_time=6))
+        fired = run(1, row("c", 10, event_time=7, domain=EVENT), end=True)
+        of_keys = {key: [seconds for one, seconds in fired if one == key] for key in "abc"}
+        assert of_keys == {"a": [20, 500], "b": [30], "c": [10]}
+        assert run(70) == [("a", 70)], "a timer of the other kind stays"
 
     def test_a_row_that_comes_late_is_a_row(self, timed: Any) -> None:
         _, run = timed()
