@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as F
@@ -78,6 +79,35 @@ def test_bad_rows_go_out_with_their_errors_and_leave_nothing(stage, backend):
     lines = {one.line for one in failed if one.type == "ValueError"}
     assert len(lines) == 1
     assert "test_failing_records.py:" in lines.pop()
+
+
+class Closes(KeyedProcessFunction):
+    """Emits each user ten minutes after a row; the timer of ``bad`` fails."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at + timedelta(minutes=10))
+
+    def on_timer(self, at, ctx):
+        if ctx.current_key == "bad":
+            raise LookupError("gone")
+        yield ctx.current_key, at.minute
+
+
+def test_a_timer_that_fails_goes_out_with_its_time(stage):
+    for minute in (0, 20, 21):
+        users = ("bad", "good") if minute == 0 else ("last",)
+        stage.put(*[{"user": user, "at": f"2024-05-01T10:{minute:02}:00Z"} for user in users])
+    source = stage.source("user string, at timestamp")
+    result = keyed(
+        source, "user", uid="closed", parallelism=1, event_time="at", on_error="column"
+    ).process(Closes(), OUTPUT)
+    stage.run(result)
+    error = "type: string, method: string, key: string, row: string, timer: timestamp"
+    good, (*nothing, failed) = stage.rows(f"{OUTPUT}, error struct<{error}>")
+    assert good == ("good", 10, None)
+    assert nothing == [None, None]
+    assert failed[:-1] == ("LookupError", "on_timer", "bad", None)
+    assert failed.timer.astimezone(UTC) == datetime(2024, 5, 1, 10, 10, tzinfo=UTC)
 
 
 class Sides(KeyedCoProcessFunction):

@@ -6,6 +6,7 @@ from collections import namedtuple
 from datetime import UTC, date, datetime, time
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 
@@ -187,7 +188,7 @@ def batch_of(writer: RowWriter, schema: Any, rows: list[Any]) -> Any:
     """Check each row as its record ends, and return the one batch of all."""
     check = row_check(writer, schema)
     for row in rows:
-        if row is FAILURE:
+        if isinstance(row, FailedRecord):
             check.all_passed = False  # as the scheduler does
         elif not check.passes(row):
             check([row], 0)
@@ -232,6 +233,13 @@ def test_other_rows_among_them_are_written_as_they_are_elsewhere(
     else:
         values = other.values() if isinstance(other, dict) else other
         assert row == (*values, None)
+
+
+def test_a_failed_timer_is_written_with_its_time(classes_seen: ClassesSeen) -> None:
+    at = datetime(2026, 1, 1, 12, 30, 0, 5, tzinfo=UTC)
+    failed = attrs.evolve(FAILURE, method="on_timer", timer=at)
+    _, error = batch_of(classes_seen, CLASSES, [PLAIN, failed]).column("error").to_pylist()
+    assert error == attrs.asdict(failed)
 
 
 def test_half_a_character_is_escaped_in_rows_that_passed_too(classes_seen: ClassesSeen) -> None:

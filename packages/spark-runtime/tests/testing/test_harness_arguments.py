@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -142,6 +143,42 @@ def test_a_row_that_does_not_fit_the_schema_fails_the_micro_batch():
                 harness.process([Click("a", None)])
             assert harness.version == 1
             assert harness.state(COUNT, "a") == 1
+
+
+class Shares(Count):
+    """Counts; fails for ``n = 0``, and emits a text where a number belongs for ``n < 0``."""
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.user, "many" if row.n < 0 else 10 // row.n
+
+
+@pytest.mark.parametrize("column", ["error", "wrong"])
+def test_failed_records_are_rows_with_the_column_for_errors(column):
+    named = {} if column == "error" else {"error_column": column}
+    schema = "user string, share long"
+    with FunctionHarness(Shares(), "user", schema=schema, on_error="column", **named) as harness:
+        good, zero, misfit = harness.process([Click("a", 5), Click("a", 0), Click("a", -1)])
+        assert harness.state(COUNT, "a") == 1
+    assert {row._fields for row in (good, zero, misfit)} == {("user", "share", column)}
+    assert good == ("a", 2, None)
+    assert zero[:2] == misfit[:2] == (None, None)
+    failed = getattr(zero, column)
+    assert (failed.type, failed.method, failed.key) == ("ZeroDivisionError", "process_element", "a")
+    assert (failed.timer, json.loads(failed.row)["n"]) == (None, 0)
+    assert getattr(misfit, column).type == "OutputSchemaError"
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("user string, error long", "'error' is there already"),
+        ("user string not null", "declare user without NOT NULL"),
+    ],
+)
+def test_a_schema_without_room_for_errors(schema, message):
+    with pytest.raises(ConfigurationError, match=message):
+        FunctionHarness(echo, "user", schema=schema, on_error="column")
 
 
 @pytest.mark.parametrize(
