@@ -9,11 +9,15 @@ import pytest
 from forebay_state_api import (
     FunctionError,
     KeyedProcessFunction,
+    ListStateDescriptor,
     MapStateDescriptor,
     StateAccessError,
     StateFuture,
     ValueStateDescriptor,
+    completed_void_future,
 )
+from forebay_state_api.engine import engine
+from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.testing.reference import ReferenceBackend, ReferenceTable
 
 
@@ -70,6 +74,77 @@ def open_when_there(function, row):
     while row not in function.gates:
         threading.Event().wait(0.001)
     function.gates[row].complete("x")
+
+
+class Begins(KeyedProcessFunction):
+    """Emits a row and writes; the key ``waits`` then waits for a gate; emits a second row."""
+
+    def __init__(self, gates):
+        self.gates = gates
+
+    def open(self, context):
+        self.value = context.get_state(ValueStateDescriptor("value", int))
+        self.list = context.get_list_state(ListStateDescriptor("list", int))
+
+    def on_timer(self, at, ctx):
+        """Have timers."""
+
+    def write(self, row, ctx):
+        self.value.update(1)
+        self.list.add(1)
+        ctx.timers.register_processing_time(ctx.timers.processing_time)
+        if row == ("ends",):
+            return completed_void_future()
+        self.gates.append(StateFuture())
+        return self.gates[-1]
+
+
+class Collects(Begins):
+    async def process_element(self, row, ctx):
+        ctx.collect((*row, "began"))
+        await self.write(row, ctx)
+        return [(*row, "ended")]
+
+
+class Yields(Begins):
+    async def process_element(self, row, ctx):
+        yield (*row, "began")
+        await self.write(row, ctx)
+        yield (*row, "ended")
+
+
+class Chains(Begins):
+    def process_element(self, row, ctx):
+        ctx.collect((*row, "began"))
+        self.write(row, ctx).then_accept(lambda _: ctx.collect((*row, "ended")))
+
+
+@pytest.mark.parametrize("kind", [Collects, Yields, Chains])
+@pytest.mark.parametrize("error_rows", [None, ErrorRows()], ids=["fail", "column"])
+def test_what_an_unfinished_record_emits_and_writes_stays_with_it(
+    job, monkeypatch, kind, error_rows
+):
+    gates, written = [], {"ends": set(), "waits": set()}
+
+    def apply(table, changes):
+        for key, tables in written.items():
+            if repr(key) in repr(changes):
+                tables.add(table.spec.name)
+        apply_to(table, changes)
+
+    apply_to = ReferenceTable.apply
+    monkeypatch.setattr(ReferenceTable, "apply", apply)
+    monkeypatch.setattr(engine, "SPILL_CELLS", -1)  # writes are handed over after every chunk
+    job.error_rows = error_rows
+    with job.subtask(kind(gates)) as running:
+        admit(running, ("waits",), ("ends",))
+        assert running.take_rows() == [("ends", "began"), ("ends", "ended")]
+        assert written == {"ends": {"value", "list", "__timers__"}, "waits": set()}
+        gates[0].complete(None)
+        running.drain()
+        assert running.take_rows() == [("waits", "began"), ("waits", "ended")]
+        running.commit()
+        assert written["waits"] == written["ends"]
 
 
 def test_a_key_that_many_records_wait_for_needs_no_stack(job):
