@@ -18,6 +18,7 @@ from forebay_state_api import (
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
 from forebay_state_api.engine.row_check import RowCheck
 from forebay_state_api.errors import ConfigurationError, FunctionError, PluginError, StorageError
+from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import FunctionHarness, KeyedJob
@@ -83,6 +84,19 @@ def test_too_many_failures_fail_the_batch_and_name_the_first():
             harness.process([Reading("a", 0), Reading("b", 0)])
         assert "process_element, key b: LookupError: gone" in str(caught.value)
         assert harness.version == 1
+
+
+def test_each_subtask_has_the_error_limit_for_itself():
+    of_subtask = {0: [], 1: []}
+    for key in "abcdefghijklmnop":
+        of_subtask[subtask_of(key_group_of(key, 128), 2, 128)].append(Reading(key, 0))
+    one, other = of_subtask[0][:3], of_subtask[1][:2]
+    with FunctionHarness(
+        Raises(LookupError()), "key", parallelism=2, on_error="column", error_limit=2
+    ) as harness:
+        assert len(harness.process([*one[:2], *other])) == 4
+        with pytest.raises(FunctionError, match="more than error_limit=2 records"):
+            harness.process(one)
 
 
 def test_a_value_that_is_no_row_fails_its_record():

@@ -23,7 +23,11 @@ from forebay_state_api.testing.conformance.ttl import (
     states_with,
 )
 from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.scripts import Access
 from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions.savepoints import create_savepoint
+
+CLEARS: list[Access] = [(f"{name}.clear",) for name in "vlmras"]
 
 
 def with_ttl() -> list[StateDescriptor]:
@@ -48,13 +52,22 @@ def switched(
     after: list[StateDescriptor],
     between: str | None,
 ) -> KeyedJob:
-    """Write two keys, and declare them otherwise: at once, at another parallelism, in a fork."""
+    """Write two keys, and declare them otherwise: at once, at another parallelism, or elsewhere.
+
+    A fork goes on from the newest version, or from a savepoint, after which the source clears all.
+    """
     job = new_job(*before, query="source")
     job.do("k", *WRITES)
     job.do("k 2", *WRITES)
     job.clock.advance(5 * SECOND)
-    if between == "fork":
-        return new_job(*after, query="fork", restore=RestoreFrom("source"), clock=job.clock)
+    if between in {"fork", "savepoint"}:
+        savepoint = "kept" if between == "savepoint" else None
+        if savepoint:
+            create_savepoint(job.storage, savepoint, uid=job.uid)
+            job.do("k", *CLEARS)
+            job.do("k 2", *CLEARS)
+        restore = RestoreFrom("source", savepoint=savepoint)
+        return new_job(*after, query="fork", restore=restore, clock=job.clock)
     job.descriptors = after
     job.restart(parallelism=3 if between == "rescale" else None)
     return job
@@ -63,7 +76,7 @@ def switched(
 class TtlSwitchTests(BackendSubject):
     """Descriptors with ``switch_ttl``, for backends that claim `Capability.EXPORT`."""
 
-    @pytest.mark.parametrize("between", [None, "rescale", "fork"])
+    @pytest.mark.parametrize("between", [None, "rescale", "fork", "savepoint"])
     def test_a_ttl_that_is_switched_on_begins_with_the_restart(
         self, new_job: NewJob, backend_class: type[StateBackend], between: str | None
     ) -> None:
@@ -78,7 +91,7 @@ class TtlSwitchTests(BackendSubject):
         assert job.do("k", *READS) == EMPTY, "what is stored counts as written at the restart"
         assert job.do("k 2", *READS) == EMPTY
 
-    @pytest.mark.parametrize("between", [None, "rescale", "fork"])
+    @pytest.mark.parametrize("between", [None, "rescale", "fork", "savepoint"])
     def test_a_ttl_that_is_switched_off_ends_with_the_restart(
         self, new_job: NewJob, backend_class: type[StateBackend], between: str | None
     ) -> None:
