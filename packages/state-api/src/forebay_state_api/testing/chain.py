@@ -35,7 +35,10 @@ class HarnessChain:
     def process(self, rows: Iterable[Any]) -> list[Any]:
         """Run one micro-batch of each operator; return the rows that the last one emits.
 
-        An operator that fails commits nothing, and those after it do not run.
+        An operator that fails commits nothing, and those after it do not run. Those before it have
+        committed, so a repeated call counts its rows twice in their state; on Spark the batch fails
+        as a whole. For a second input or the end of a bounded DataFrame, call `process` of each
+        harness instead.
         """
         for harness in self._harnesses:
             rows = harness.process(rows)
