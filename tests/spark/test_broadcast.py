@@ -169,6 +169,33 @@ def test_bounded_dataframes_and_bad_arguments(stage):
         broadcast([("a", 3, 1)])
 
 
+class Picky(Limits):
+    """Fails for a rule without a number, and for a row of a kind without a rule."""
+
+    def process_element(self, row, ctx):
+        if self.most.get(row.kind) is None:
+            raise LookupError(row.kind)
+        yield "total", row.user, self.total.value()
+
+    async def process_broadcast_element(self, row, ctx):
+        await self.most.async_put(row.kind, row.most + 0)
+
+
+def test_where_records_fail_alone_a_broadcast_row_fails_the_batch(stage):
+    events = stage.spark.createDataFrame([("ann", "a", 1), ("bob", "b", 1)], EVENTS)
+
+    def rows(*rules):
+        operator = keyed(events, "user", uid="limits", parallelism=2, on_error="column")
+        found = operator.connect(broadcast(stage.spark.createDataFrame([*rules], RULES)))
+        return found.process(Picky(), SCHEMA).collect()
+
+    good, bad = sorted(rows(("a", 3, 1)), key=lambda row: row.user is None)
+    assert (tuple(good)[:3], good.error) == (("total", "ann", 0), None)
+    assert (bad.user, bad.error.type, bad.error.message) == (None, "LookupError", "b")
+    with pytest.raises(Exception, match=r"process_broadcast_element .*TypeError"):
+        rows(("a", 3, 1), ("b", None, 2))
+
+
 class Both(KeyedCoProcessFunction):
     def process_element1(self, row, ctx):
         """Do nothing."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from forebay_spark_runtime import keyed
+from forebay_spark_runtime.metrics import operators_of
 from forebay_state_api import (
     ConfigurationError,
     KeyedCoProcessFunction,
@@ -124,6 +125,50 @@ def test_two_inputs_have_event_times_of_their_own(stage):
     ]
     stage.run(sides[0].connect(sides[1]).process(CoSessions(), SCHEMA))
     assert stage.rows(SCHEMA) == [("a", "10:10"), ("b", "09:10")]
+
+
+class Quiet(KeyedProcessFunction):
+    """Has one timer for each user, and in another namespace one for each row that is not late."""
+
+    def process_element(self, row, ctx):
+        if ctx.timers.drop_late(row.at):
+            return
+        ctx.timers.replace_event_time(row.at + timedelta(minutes=10))
+        ctx.set_current_namespace("row")
+        ctx.timers.register_event_time(row.at + timedelta(minutes=1))
+        ctx.timers.merge_namespaces("rows", ["row"])
+        ctx.set_current_namespace("rows")
+        yield row.user, ",".join(f"{at:%H:%M}" for at in ctx.timers.list_event_time())
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, f"{ctx.current_namespace} {at:%H:%M}"
+
+
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
+def test_timers_are_listed_replaced_and_merged_over_a_rescale(stage, backend):
+    stage.spark.conf.set("spark.forebay.state.backend", backend)
+    stage.put(*events(("a", "10:00")))
+    stage.put(*events(("a", "10:05")))
+    stage.run(sessions(stage, 2, Quiet(), None))
+    assert stage.rows(SCHEMA) == [("a", "10:01"), ("a", "10:01,10:06")]
+    stage.put(*events(("a", "10:30")))
+    stage.put(*events(("a", "10:00")))
+    stage.put(*events(("b", "11:00")))
+    stage.put(*events(("b", "11:00")))
+    query = stage.start(sessions(stage, 3, Quiet(), None))
+    query.processAllAvailable()
+    query.stop()
+    fired = {row for row in stage.rows(SCHEMA) if row[0] == "a"}
+    assert fired - {("a", "10:01"), ("a", "10:01,10:06")} == {
+        ("a", "rows 10:01"),
+        ("a", "10:06,10:31"),
+        ("a", "rows 10:06"),
+        ("a", "rows 10:31"),
+        ("a", "None 10:40"),
+    }
+    figures = [one.figures for event in query.recentProgress for one in operators_of(event)]
+    for name, counted in (("late_rows", 2), ("late_rows_dropped", 2)):
+        assert sum(each.get(name, 0) for each in figures) == counted
 
 
 WINDOWS = "user string, at timestamp, n long, mark timestamp"
