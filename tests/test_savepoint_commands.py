@@ -187,14 +187,16 @@ def test_nothing_to_keep(forebay, job):
     assert "no complete version of operator 'one'" in str(made.exception)
 
 
-SCHEMA = ("state", "schema", "--query", "q", "--uid", "one")
+SCHEMA = ("state", "schema", "--query", "q", "--uid", "one", "--provisional")
+SKEW = ("state", "skew", "--query", "q", "--uid", "one", "--provisional")
 
 
 def test_the_stored_description_is_printed(forebay, job):
-    write(job("one"), 2)
+    writer = job("one")
+    write(writer, 2)
     result = forebay(*SCHEMA)
     assert result.exit_code == 0
-    assert "version 2, backend heap, max parallelism 8, key str" in result.output
+    assert f"run {writer.run_key}, backend heap, max parallelism 8, key str\n" in result.output
     rows = [line.split() for line in result.output.splitlines()[2:]]
     assert rows == [
         ["log", "list", "str", "-"],
@@ -220,7 +222,7 @@ def test_a_uid_that_is_mistyped(forebay, job):
     write(job("two"), 1)
     result = forebay("state", "schema", "--query", "q", "--uid", "jion")
     assert result.exit_code != 0
-    assert "no state of operator 'jion' is stored" in str(result.exception)
+    assert "no state of operator 'jion' in " in str(result.exception)
     assert "query 'q' has state of 'one', 'two'" in str(result.exception)
     result = forebay("state", "schema", "--query", "p", "--uid", "one")
     assert "nothing is stored of query 'p'; there are 'q' ('one', 'two')" in str(result.exception)
@@ -287,7 +289,7 @@ def test_skew_is_the_largest_share_over_the_mean(forebay, job):
         keys[key_group_of(key, 8) // 2].append(key)
     chosen = [key for number, count in groups.items() for key in keys[number][:count]]
     uneven.scripts([(key, [("total.update", 1)]) for key in chosen])
-    result = forebay("state", "skew", "--query", "q", "--uid", "one")
+    result = forebay(*SKEW)
     rows = [line.split() for line in result.output.splitlines()[2:6]]
     assert [(row[0], row[1], row[2], row[4]) for row in rows] == [
         ("0", "0..1", "1", "0.33"),
@@ -298,7 +300,7 @@ def test_skew_is_the_largest_share_over_the_mean(forebay, job):
     assert "skew 2.67" in result.output
     uneven.restart(parallelism=1)
     uneven.do("another", ("total.update", 1))
-    result = forebay("state", "skew", "--query", "q", "--uid", "one")
+    result = forebay(*SKEW)
     assert "skew 1.00" in result.output
 
 
@@ -308,7 +310,7 @@ def test_files_that_several_subtasks_read_count_for_their_part(forebay, job):
     before.restart(parallelism=8)
     before.do("b", ("total.value",))
     (size,) = [info.size for info in before.storage.list("data")]
-    result = forebay("state", "skew", "--query", "q", "--uid", "one")
+    result = forebay(*SKEW)
     rows = [line.split() for line in result.output.splitlines()[2:10]]
     assert [int(row[3].replace(",", "")) for row in rows] == [round(size / 8)] * 8
 
@@ -361,20 +363,19 @@ def test_a_time_to_live_is_shown_with_its_duration(forebay, tmp_path):
     heap, place = plugins().backend("heap"), open_storage(tmp_path)
     job = KeyedJob(heap, place, descriptors=states, uid="one", query="q", key_type=str)
     job.do("a", ("days.update", 1))
-    of = ("state", "schema", "--query", "q", "--uid", "one")
-    rows = {line.split()[0]: line.split()[-1] for line in forebay(*of).output.splitlines()}
+    rows = {line.split()[0]: line.split()[-1] for line in forebay(*SCHEMA).output.splitlines()}
     assert {name: rows[name] for name in ("none", *ttl)} == {
         "none": "-",
         "days": "7d",
         "short": "1500ms",
         "hour": "1h",
     }
-    plain = json.loads(forebay(*of, "--json").output)
+    plain = json.loads(forebay(*SCHEMA, "--json").output)
     assert (plain["version"], plain["key"]) == (1, "str")
     known = {one["name"]: (one["ttl"], one["ttl_us"]) for one in plain["states"]}
     assert known["hour"] == (True, 3_600_000_000)
     assert known["none"] == (False, None)
-    skew = json.loads(forebay("state", "skew", "--query", "q", "--uid", "one", "--json").output)
+    skew = json.loads(forebay(*SKEW, "--json").output)
     assert [one["cells"] for one in skew["subtasks"]] == [1]
 
 
@@ -389,6 +390,5 @@ def test_timers_are_no_states(forebay, tmp_path):
 
     heap, place = plugins().backend("heap"), open_storage(tmp_path)
     KeyedJob(heap, place, uid="one", query="q", key_type=str).run(Timed(), [("a",)])
-    of = ("state", "schema", "--query", "q", "--uid", "one")
-    assert "__timer" not in forebay(*of).output
-    assert json.loads(forebay(*of, "--json").output)["states"] == []
+    assert "__timer" not in forebay(*SCHEMA).output
+    assert json.loads(forebay(*SCHEMA, "--json").output)["states"] == []

@@ -125,7 +125,11 @@ def test_a_key_with_a_comma_is_quoted_as_in_csv(run):
 
 def test_nothing_under_a_key(run):
     assert run("get", "zoe,1", status=1)[1].splitlines()[-1] == (
-        "nothing is stored under the key ('zoe', 1)"
+        "nothing is stored under the key ('zoe', 1) in the default namespace"
+    )
+    of_seen = ("get", "cid,3", "--namespace", "w", "--state", "seen")
+    assert run(*of_seen, status=1)[1].splitlines()[-1] == (
+        "nothing of seen is stored under the key ('cid', 3) in the namespace 'w'"
     )
 
 
@@ -220,6 +224,23 @@ def test_diff(run, job):
     assert "there are more changes than 1" in run("diff", "--from", 0, "--limit", 1)[1]
 
 
+def test_diff_says_which_versions_are_final(run, job):
+    at = job.run_key
+    out, error = run("diff", "--from", 0, "--to", 2, "--json")
+    assert error == f"from version 0 (empty) to version 2@{at} (final)\n"
+    assert {(row["version"], row["run"], row["final"]) for row in lines(out)} == {(2, at, True)}
+    for asked in (("--provisional",), ("--to", f"3@{at}")):
+        out, error = run("diff", "--from", 2, *asked, "--json")
+        assert error == (
+            f"from version 2@{at} (final) to version 3@{at} (provisional: a replay of its batch "
+            "may replace it)\n"
+        )
+        assert [(row["version"], row["final"]) for row in lines(out)] == [(3, False)]
+    assert run("diff", "--from", 1)[0].split()[:7] == [
+        *("state", "key", "namespace", "operation", "user_key", "old", "value")
+    ]
+
+
 def test_diff_of_timers(make_job, tmp_path):
     class Alarm(KeyedProcessFunction):
         def process_element(self, row, ctx):
@@ -251,6 +272,19 @@ def test_history(run, job):
     of_bob = ("history", '"bob, jr",2', "--json")
     assert len(lines(run(*of_bob)[0])) == 1
     assert len(lines(run(*of_bob, "--all")[0])) == 2
+
+
+def test_history_says_which_versions_are_final(run):
+    asked = ("history", "cid,3", "--all", "--json")
+    out, error = run(*asked)
+    assert [(row["version"], row["final"]) for row in lines(out)] == [(1, True), (2, True)]
+    assert error == "2 stored version(s), final\n"
+    out, error = run(*asked, "--provisional")
+    finals = [(row["version"], row["final"]) for row in lines(out)]
+    assert finals == [(1, True), (2, True), (3, False)]
+    assert error == (
+        "3 stored version(s), the newest provisional: a replay of its batch may replace it\n"
+    )
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "jsonl"])
@@ -302,22 +336,49 @@ def test_the_operator_must_be_named_where_there_are_several(run, make_job, tmp_p
     assert "1" in run("get", "a", "--uid", "other", "--provisional")[0]
 
 
+OPERATOR = ("--query", "query", "--uid", "operator")
+
+
 def test_skew_counts_keys_once(run):
-    plain = json.loads(
-        run("skew", "--query", "query", "--uid", "operator", "--count-keys", "--json")[0]
-    )
-    assert sum(one["keys"] for one in plain["subtasks"]) == 3
-    assert sum(one["keys"] for one in plain["key_groups"]) == 3
+    plain = json.loads(run("skew", *OPERATOR, "--count-keys", "--json")[0])
+    assert sum(one["keys"] for one in plain["subtasks"]) == 2
+    assert sum(one["keys"] for one in plain["key_groups"]) == 2
     assert len(plain["key_groups"]) == 8
     assert round(sum(one["bytes"] for one in plain["key_groups"])) >= 1
-    assert not plain["final"]
-    out, _ = run("skew", "--query", "query", "--uid", "operator", "--count-keys", "--all-groups")
-    assert "version 3 (provisional), 2 subtask(s)" in out
+    out, _ = run("skew", *OPERATOR, "--count-keys", "--all-groups")
     assert out.splitlines()[-8].split()[0].isdigit()
 
 
+@pytest.mark.parametrize("command", ["skew", "schema"])
+def test_schema_and_skew_show_final_versions_unless_asked(run, job, command):
+    def shown(*asked):
+        plain = json.loads(run(command, *OPERATOR, *asked, "--json")[0])
+        text = run(command, *OPERATOR, *asked)[0].splitlines()[0]
+        which = "final" if plain["final"] else "provisional: a replay of its batch may replace it"
+        assert text.startswith(f"version {plain['version']} ({which}), run {plain['run']}, ")
+        assert plain["run"] == job.run_key
+        return plain["version"], plain["final"]
+
+    assert shown() == (2, True)
+    assert shown("--version", 1) == (1, True)
+    assert shown("--provisional") == shown("--version", f"3@{job.run_key}") == (3, False)
+    _, error = run(command, *OPERATOR, "--version", 3, status=2)
+    assert "no final version 3; the newest complete one is 3" in error
+    assert "(--provisional) shows it before" in error
+
+
+@pytest.mark.parametrize("command", ["skew", "schema"])
+def test_schema_and_skew_of_an_operator_without_a_final_version(run, make_job, command):
+    make_job(ValueStateDescriptor("n", int), uid="new", key_type=str).do("a", ("n.update", 1))
+    of_new = (command, "--query", "query", "--uid", "new")
+    _, error = run(*of_new, status=2)
+    assert "no final version; the newest complete one is 1" in error
+    assert "(--provisional) shows it before" in error
+    assert run(*of_new, "--provisional")[0].startswith("version 1 (provisional: ")
+
+
 def test_schema_with_the_size_of_each_state(run):
-    asked = ("schema", "--query", "query", "--uid", "operator", "--sizes")
+    asked = ("schema", *OPERATOR, "--sizes")
     found = {one["name"]: one["bytes"] for one in json.loads(run(*asked, "--json")[0])["states"]}
     assert found.keys() == {"account", "seen", "cards", "last"}
     assert all(size > 10 for size in found.values())
@@ -328,7 +389,7 @@ def test_schema_with_the_size_of_each_state(run):
 
 def test_a_backend_that_does_not_know_sizes(run, monkeypatch, backend_class):
     monkeypatch.setattr(backend_class, "stored_bytes", StateBackend.stored_bytes)
-    _, error = run("schema", "--query", "query", "--uid", "operator", "--sizes", status=2)
+    _, error = run("schema", *OPERATOR, "--sizes", status=2)
     assert f"the backend '{backend_class.name}' does not know the bytes of each state" in error
 
 

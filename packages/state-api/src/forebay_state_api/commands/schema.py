@@ -14,13 +14,18 @@ from forebay_state_api.commands.function_option import loaded_function
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.commands.state_report import finality_text
+from forebay_state_api.commands.state_source import (
+    StateSource,
+    provisional_option,
+    version_option,
+)
 from forebay_state_api.engine import schema_check as schema
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.settings import Settings
-from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.finality import Shown
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
@@ -41,7 +46,8 @@ _UNITS: Final = {
 @state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
-@click.option("--version", type=click.IntRange(min=1), help="Default: the newest complete one.")
+@version_option
+@provisional_option
 @click.option("--function", metavar="MODULE:NAME", help="A function to check.")
 @click.option("--key", metavar="TYPE", help="The key column's type, or 'name type, name type'.")
 @click.option("--sizes", is_flag=True, help="Read how many bytes are stored of each state.")
@@ -53,11 +59,12 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     state_dir: str,
     query: str,
     uid: str,
-    version: int | None,
+    version: str | None,
     function: str | None,
     key: str | None,
     settings: Settings,
     *,
+    provisional: bool,
     sizes: bool,
     as_json: bool,
 ) -> None:
@@ -69,17 +76,23 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
     checked = None if function is None else loaded_function(function)
+    read = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
+    source = StateSource(read=read, provisional=provisional, show_expired=True)
+    shown = source.choose(version)
+    at = shown.at
     with shown_progress() as progress:
-        reader = open_version(storage, uid=uid, version=version, progress=progress)
+        reader = open_version(
+            storage, uid=uid, version=at.version, run_key=at.run_key, progress=progress
+        )
     with reader:
         verdicts = {} if checked is None else _verdicts(checked, reader, storage, settings)
         misfit = _key_misfit(reader, key)
-        source = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
-        found = _sizes(source, reader) if sizes else None
+        found = _sizes(read, shown) if sizes else None
+        plain = _plain(reader, shown, verdicts, misfit, found)
         if as_json:
-            print_json(_plain(reader, verdicts, misfit, found))
+            print_json(plain)
         else:
-            _show(reader, verdicts, misfit, found)
+            _show(plain, reader, verdicts, found)
         if misfit or not all(verdict in _FITS for verdict in verdicts.values()):
             context.exit(1)
 
@@ -92,9 +105,8 @@ def _verdicts(
     return schema.check_function(function, reader, backend, storage, options)
 
 
-def _sizes(source: ReadFrom, reader: VersionReader) -> Mapping[str, int]:
-    at = RunVersion(version=reader.version, run_key=reader.run_key)
-    with snapshot_of(source, Shown(at, final=False)) as snapshot:
+def _sizes(read: ReadFrom, shown: Shown) -> Mapping[str, int]:
+    with snapshot_of(read, shown) as snapshot:
         found = snapshot.state_bytes()
     if found is None:
         raise ConfigurationError(
@@ -105,11 +117,17 @@ def _sizes(source: ReadFrom, reader: VersionReader) -> Mapping[str, int]:
 
 
 def _plain(
-    reader: VersionReader, verdicts: dict[str, str], misfit: str, sizes: Mapping[str, int] | None
+    reader: VersionReader,
+    shown: Shown,
+    verdicts: dict[str, str],
+    misfit: str,
+    sizes: Mapping[str, int] | None,
 ) -> dict[str, Any]:
     made, key = reader.manifests[0], schema.stored_key(reader.manifests)
     return {
         "version": reader.version,
+        "run": reader.run_key,
+        "final": shown.final,
         "backend": made.backend,
         "max_parallelism": made.made.max_parallelism,
         "key": None if key is None else describe_type(key),
@@ -123,12 +141,15 @@ def _plain(
 
 
 def _show(
-    reader: VersionReader, verdicts: dict[str, str], misfit: str, sizes: Mapping[str, int] | None
+    plain: dict[str, Any],
+    reader: VersionReader,
+    verdicts: dict[str, str],
+    sizes: Mapping[str, int] | None,
 ) -> None:
-    plain = _plain(reader, verdicts, misfit, sizes)
     click.echo(
-        f"version {plain['version']}, backend {plain['backend']}, max parallelism "
-        f"{plain['max_parallelism']}, key {plain['key'] or '-'}"
+        f"version {plain['version']} ({finality_text(final=plain['final'])}), run {plain['run']}, "
+        f"backend {plain['backend']}, max parallelism {plain['max_parallelism']}, "
+        f"key {plain['key'] or '-'}"
     )
     stored = schema.stored_states(reader.manifests)
     rows: list[list[Any]] = [[one.name, one.kind, one.type, _ttl(one)] for one in stored]
@@ -145,7 +166,7 @@ def _show(
         if one.before:
             click.echo(f"{one.name} was stored before as {', then '.join(one.before)}")
     faults = [text for text in verdicts.values() if text not in _FITS]
-    for fault in [*faults, *filter(None, [misfit])]:
+    for fault in [*faults, *filter(None, [plain["key_misfit"]])]:
         click.echo(f"NOT COMPATIBLE  {fault}")
 
 

@@ -12,12 +12,16 @@ from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.commands.state_report import finality_text
+from forebay_state_api.commands.state_source import (
+    StateSource,
+    provisional_option,
+    version_option,
+)
 from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.key_counts import keys_by_group
 from forebay_state_api.reading.snapshot import snapshot_of
-from forebay_state_api.versions.epochs import RunVersion
-from forebay_state_api.versions.finality import Shown, is_final
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import open_version
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.progress import Progress
     from forebay_state_api.settings import Settings
+    from forebay_state_api.versions.finality import Shown
     from forebay_state_api.versions.manifest import Manifest
-    from forebay_state_api.versions.reader import VersionReader
 
 _LARGEST: Final = 10
 """Number of key groups that are shown by default."""
@@ -89,7 +93,8 @@ def skew_of(shares: Sequence[Share]) -> float:
 @state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
-@click.option("--version", type=click.IntRange(min=1), help="Default: the newest complete one.")
+@version_option
+@provisional_option
 @click.option("--count-keys", is_flag=True, help="Read the state and count keys, on any backend.")
 @click.option("--all-groups", is_flag=True, help=f"Show all key groups, not {_LARGEST} of them.")
 @json_option
@@ -99,7 +104,8 @@ def show_skew(
     state_dir: str,
     query: str,
     uid: str,
-    version: int | None,
+    version: str | None,
+    provisional: bool,
     settings: Settings,
     count_keys: bool,
     all_groups: bool,
@@ -111,42 +117,45 @@ def show_skew(
     """
     root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
+    read = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
+    shown = StateSource(read=read, provisional=provisional, show_expired=True).choose(version)
+    at = shown.at
     with (
         shown_progress() as progress,
-        open_version(storage, uid=uid, version=version, progress=progress) as reader,
+        open_version(
+            storage, uid=uid, version=at.version, run_key=at.run_key, progress=progress
+        ) as reader,
     ):
-        source = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
-        at = RunVersion(version=reader.version, run_key=reader.run_key)
-        final = is_final(storage, at)
-        keys = _counted(source, at, progress) if count_keys else None
+        keys = _counted(read, shown, progress) if count_keys else None
         groups = key_groups_of(reader.manifests)
         shares = shares_of(reader.manifests, keys)
     if as_json:
-        print_json(_plain(reader, shares, groups, keys, final=final))
+        print_json(_plain(shown, shares, groups, keys))
         return
-    shown = "final" if final else "provisional"
-    click.echo(f"version {reader.version} ({shown}), {len(shares)} subtask(s)")
+    click.echo(
+        f"version {at.version} ({finality_text(final=shown.final)}), run {at.run_key}, "
+        f"{len(shares)} subtask(s)"
+    )
     _show_shares(shares)
     click.echo(f"skew {skew_of(shares):.2f} (the largest over the mean; 1 is even)")
     _show_groups(groups, keys, every=all_groups)
 
 
-def _counted(source: ReadFrom, at: RunVersion, progress: Progress) -> Sequence[int]:
-    with snapshot_of(source, Shown(at, final=False), show_expired=True) as snapshot:
+def _counted(read: ReadFrom, shown: Shown, progress: Progress) -> Sequence[int]:
+    with snapshot_of(read, shown, show_expired=True) as snapshot:
         return keys_by_group(snapshot, progress=progress)
 
 
 def _plain(
-    reader: VersionReader,
+    shown: Shown,
     shares: Sequence[Share],
     groups: KeyGroups,
     keys: Sequence[int] | None,
-    *,
-    final: bool,
 ) -> dict[str, Any]:
     return {
-        "version": reader.version,
-        "final": final,
+        "version": shown.at.version,
+        "run": shown.at.run_key,
+        "final": shown.final,
         "skew": skew_of(shares),
         "subtasks": [attrs.asdict(share) for share in shares],
         "key_groups": [

@@ -23,7 +23,9 @@ COMMANDS: Final = (
         "List queries and their operators: versions, sizes, age, savepoints and readers.",
     ),
     LazyCommand(
-        "get", f"{_HERE}.state_get:get_key", "Print everything that is stored under a key."
+        "get",
+        f"{_HERE}.state_get:get_key",
+        "Print what the states hold under a key, in one namespace.",
     ),
     LazyCommand("scan", f"{_HERE}.state_scan:scan_state", "Print rows of state, in no order."),
     LazyCommand(

@@ -12,13 +12,17 @@ from forebay_state_api.commands.key_text import keys_of
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option
 from forebay_state_api.commands.state_get import namespace_of
-from forebay_state_api.commands.state_report import limited, print_rows
+from forebay_state_api.commands.state_report import finality_text, limited, print_rows
 from forebay_state_api.commands.state_source import StateSource, state_source
 from forebay_state_api.reading.changes import Change
 from forebay_state_api.reading.difference import Difference
 from forebay_state_api.reading.feed import ChangeFeed
+from forebay_state_api.reading.positions import START, Position
+from forebay_state_api.versions.finality import Shown
 
 _COLUMNS: Final = ("state", "key", "namespace", "operation", "user_key", "old", "value")
+_OF_VERSION: Final = ("version", "run", "final")
+"""Columns of JSON that name the version at --to, as the rows of the feed do."""
 
 
 @click.command("diff")
@@ -49,8 +53,9 @@ def diff_versions(
     version. The versions may be of two timelines, and --to may be the older one.
     """
     feed = ChangeFeed(source.read, provisional=source.provisional)
-    first, last = source.position(start), source.position(end)
-    click.echo(f"from version {first} to version {last}", err=True)
+    older, newer = source.choose_from_start(start), source.choose_from_start(end)
+    click.echo(f"from {_version_text(older)} to {_version_text(newer)}", err=True)
+    first, last = Position.of(older.at), Position.of(newer.at)
     with feed.between(first, last, undo=True, show_expired=source.show_expired) as difference:
         rows = _rows(difference, states or difference.states, key, namespace)
         if timers:
@@ -58,9 +63,20 @@ def diff_versions(
         with shown_progress() as progress:
             progress.stage("comparing")
             found, more = limited(_counted(rows, progress), limit)
-        print_rows(_COLUMNS, found, as_json=as_json)
+        if as_json:
+            shown = [last.version, last.run, newer.final]
+            print_rows((*_COLUMNS, *_OF_VERSION), (row + shown for row in found), as_json=True)
+        else:
+            print_rows(_COLUMNS, found, as_json=False)
         if more:
             click.echo(f"there are more changes than {limit}", err=True)
+
+
+def _version_text(shown: Shown) -> str:
+    position = Position.of(shown.at)
+    if position == START:
+        return "version 0 (empty)"
+    return f"version {position} ({finality_text(final=shown.final)})"
 
 
 def _counted(rows: Iterator[Any], progress: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""``forebay state get``: everything under one key."""
+"""``forebay state get``: what the states of one namespace hold under a key."""
 
 from __future__ import annotations
 
@@ -66,21 +66,25 @@ def get_key(
     source: StateSource,
     as_json: bool,
 ) -> None:
-    """Print everything that is stored under a key.
+    """Print what the states hold under a key, in one namespace.
 
     KEY is written as it looks in the data: several columns separated by commas, times as in
-    2026-11-24T08:00:00, bytes in hexadecimal. Exit status 1 if nothing is stored under it.
+    2026-11-24T08:00:00, bytes in hexadecimal. Exit status 1 if nothing is stored under it there.
+    `scan --where` finds all namespaces of a key, `export --timers` its timers.
     """
+    at = namespace_of(namespace)
     with source.open(version) as snapshot:
         names = states or tuple(snapshot.states)
-        found_key, rows = found_rows(snapshot, key, names, namespace_of(namespace))
+        found_key, rows = found_rows(snapshot, key, names, at)
         if as_json:
             print_json(_plain(snapshot, found_key, rows))
         else:
             show_version(snapshot)
             _show(snapshot, rows)
     if not rows:
-        click.echo(f"nothing is stored under the key {found_key!r}", err=True)
+        what = f"nothing of {', '.join(states)}" if states else "nothing"
+        where = "the default namespace" if at is None else f"the namespace {at!r}"
+        click.echo(f"{what} is stored under the key {found_key!r} in {where}", err=True)
         context.exit(1)
 
 

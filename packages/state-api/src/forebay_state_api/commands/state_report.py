@@ -27,10 +27,15 @@ def show_version(snapshot: Snapshot) -> None:
 
 def version_text(snapshot: Snapshot) -> str:
     """Return a line about a version."""
-    final = "final" if snapshot.final else "provisional: a replay of its batch may replace it"
     made = snapshot.batch_time
     when = "" if made is None else f", batch of {made:%Y-%m-%d %H:%M:%S} UTC"
-    return f"version {snapshot.version} ({final}){when}, run {snapshot.run}"
+    shown = finality_text(final=snapshot.final)
+    return f"version {snapshot.version} ({shown}){when}, run {snapshot.run}"
+
+
+def finality_text(*, final: bool) -> str:
+    """Return whether a version is final, and what it means that it is not."""
+    return "final" if final else "provisional: a replay of its batch may replace it"
 
 
 def version_plain(snapshot: Snapshot) -> dict[str, Any]:

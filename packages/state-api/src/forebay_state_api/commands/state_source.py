@@ -38,9 +38,9 @@ class StateSource:
         number = int(version) if version is not None and version.isdecimal() else version
         return self.read.choose(number, provisional=self.provisional)
 
-    def position(self, version: str | None) -> Position:
-        """Return the position of a version; 0 is the one before all others."""
-        return START if version == "0" else Position.of(self.choose(version).at)
+    def choose_from_start(self, version: str | None) -> Shown:
+        """Return a version, where 0 is the empty one before all others."""
+        return Shown(START.at, final=True) if version == "0" else self.choose(version)
 
     def open(self, version: str | None) -> Snapshot:
         """Pin a version."""
@@ -51,6 +51,11 @@ query_option: Final = click.option(
     "--query", help="The query's id, or its name; not needed if it is alone."
 )
 uid_option: Final = click.option("--uid", help="The operator's uid; not needed if it is alone.")
+provisional_option: Final = click.option(
+    "--provisional",
+    is_flag=True,
+    help="Show versions that a replay of their batch may replace, too.",
+)
 
 
 def state_source(command: Callable[..., T]) -> Callable[..., T]:
@@ -76,11 +81,7 @@ def state_source(command: Callable[..., T]) -> Callable[..., T]:
             state_dir_option,
             query_option,
             uid_option,
-            click.option(
-                "--provisional",
-                is_flag=True,
-                help="Show versions that a replay of their batch may replace, too.",
-            ),
+            provisional_option,
             click.option(
                 "--show-expired", is_flag=True, help="Show what has expired at the version's time."
             ),
