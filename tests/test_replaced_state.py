@@ -162,6 +162,26 @@ def test_a_removed_key_leaves_nothing_and_its_timer_does_not_fire(query):
     assert row[:3] == ("b", 5, [Decimal(5)])
 
 
+def test_what_is_stored_of_a_removed_key_is_found_in_every_copy(query):
+    query.run(*batch(1))
+    query.run(*batch(2))
+    done = query.imported("--remove-key", "b")
+    assert done["version"] == 2
+    of_key = ("--where", "key == 'b'", "--version")
+
+    def found(version):
+        asked = ["state", "scan", "--json", "--show-expired", "--state-dir", query.state_dir]
+        scanned = CliRunner().invoke(main, [*asked, *of_key, version])
+        assert scanned.exit_code == 0, scanned.output
+        path = str(query.folder / f"{version}.csv")
+        timers = query.command("export", path, "--timers", *of_key, version)
+        return [json.loads(row)["total"] for row in scanned.stdout.splitlines()], timers["rows"]
+
+    assert found("1") == ([1], 1)
+    assert found(f"2@{done['replaced']}") == ([3], 1)
+    assert found("2") == found(f"2@{done['run']}") == ([], 0)
+
+
 def test_edited_timers_are_all_that_there_are(query):
     query.run(*batch(1))
     path = str(query.folder / "timers.parquet")
