@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import timedelta
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from forebay_spark_runtime import RestoreFrom, keyed
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api import (
+    KeyedProcessFunction,
+    SortedMapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 from forebay_state_api.commands.savepoint import savepoint
 from forebay_state_api.errors import ConfigurationError
 
@@ -36,6 +42,33 @@ class Renamed(KeyedProcessFunction):
 
     def process_element(self, row, ctx):
         yield row.user, self.sum.value()
+
+
+class Kept(KeyedProcessFunction):
+    """Keeps a user's numbers in order, and a timer in a namespace for each of them."""
+
+    ttl = None
+
+    def open(self, context):
+        self.numbers = context.get_sorted_map_state(SortedMapStateDescriptor("numbers", int, bool))
+        last = ValueStateDescriptor("last", int, ttl=self.ttl, switch_ttl=self.ttl is not None)
+        self.last = context.get_state(last)
+
+    def process_element(self, row, ctx):
+        yield row.user, self.last.value()
+        self.last.update(row.n)
+        self.numbers.put(row.n, value=True)
+        ctx.set_current_namespace(row.n)
+        ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(milliseconds=1))
+
+    def on_timer(self, at, ctx):
+        of_timer = ctx.current_namespace
+        ctx.set_current_namespace(None)
+        yield f"{ctx.current_key} has {list(self.numbers.keys())}", of_timer
+
+
+class Forgetful(Kept):
+    ttl = StateTtlConfig(timedelta(days=1))
 
 
 def totals(stage, df=None, function=None, **options):
@@ -64,12 +97,7 @@ def test_a_stream_goes_on_from_another_ones_state(stage):
     stage.run(totals(stage))
     source = query_id(stage.checkpoint)
     assert later(stage, "fork", restore_from=source, parallelism=3) == [("ann", 16), ("cyd", 5)]
-    command = click.Group(commands={"savepoint": savepoint})
-    made = CliRunner().invoke(
-        command,
-        ["savepoint", "create", "mine", "--query", source, "--state-dir", str(stage.state)],
-    )
-    assert (made.exit_code, "totals: version 1" in made.output) == (0, True)
+    create_savepoint(stage, source)
     stage.put({"user": "ann", "n": 100})
     stage.run(totals(stage))
     assert later(stage, "newest", restore_from=source)[0] == ("ann", 116)
@@ -82,6 +110,26 @@ def test_a_stream_goes_on_from_another_ones_state(stage):
         later(stage, "renamed", restore_from=source, function=Renamed())
     renamed = {"restore_from": source, "function": Renamed(), "allow_non_restored": True}
     assert later(stage, "renamed", **renamed) == [("ann", 0), ("cyd", 0)]
+
+
+def test_a_savepoint_has_sorted_maps_and_timers_and_its_ttl_may_be_switched_on(stage):
+    stage.put(*FIRST)
+    stage.run(totals(stage, function=Kept()))
+    source = query_id(stage.checkpoint)
+    create_savepoint(stage, source)
+    saved = RestoreFrom(source, savepoint="mine")
+    found = later(stage, "saved", restore_from=saved, parallelism=3, function=Forgetful())
+    fired = [(f"{user} has [1, 2, 3]", n) for user in ("ann", "bob") for n in (1, 2, 3)]
+    assert sorted(found, key=str) == sorted([("ann", 3), ("cyd", None), *fired], key=str)
+
+
+def create_savepoint(stage, source):
+    command = click.Group(commands={"savepoint": savepoint})
+    made = CliRunner().invoke(
+        command,
+        ["savepoint", "create", "mine", "--query", source, "--state-dir", str(stage.state)],
+    )
+    assert (made.exit_code, "totals: version 1" in made.output) == (0, True)
 
 
 def test_a_stream_goes_on_from_what_a_bounded_dataframe_left(stage, spark):
