@@ -201,16 +201,44 @@ class Windows(KeyedProcessFunction):
 
 @pytest.mark.parametrize(("column", "closed"), [("mark", [("a", "10:02")]), ("at", [])])
 def test_the_watermark_of_an_operator_reaches_the_next_in_a_column(stage, column, closed):
-    for time in ("10:00:10", "10:02:30", "10:09:00", "10:20:00"):
-        stage.put({"user": "a", "at": f"2024-05-01T{time}Z", "n": 1})
     source = stage.source("user string, at timestamp, n long")
-    minutes = keyed(source, "user", uid="minutes", parallelism=2, event_time="at")
-    pairs = keyed(
-        minutes.process(Windows(1), WINDOWS), "user", uid="pairs", parallelism=2, event_time=column
-    )
-    windows = pairs.process(Windows(2), WINDOWS)
-    stage.run(windows.selectExpr("user", "date_format(at, 'HH:mm') as what"))
+
+    def run(parallelism, *times):
+        for time in times:
+            stage.put({"user": "a", "at": f"2024-05-01T{time}Z", "n": 1})
+        minutes = keyed(source, "user", uid="minutes", parallelism=parallelism, event_time="at")
+        windows = minutes.process(Windows(1), WINDOWS)
+        pairs = keyed(windows, "user", uid="pairs", parallelism=parallelism, event_time=column)
+        closing = pairs.process(Windows(2), WINDOWS)
+        stage.run(closing.selectExpr("user", "date_format(at, 'HH:mm') as what"))
+
+    run(2, "10:00:10", "10:02:30")
+    assert stage.rows(SCHEMA) == []
+    run(3, "10:09:00", "10:20:00")
     assert stage.rows(SCHEMA) == closed
+
+
+class Batches(KeyedProcessFunction):
+    """Is called once for all rows of a user in a micro-batch."""
+
+    def open(self, context):
+        self.rows = {}
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_processing_time(ctx.timers.processing_time)
+        self.rows.setdefault(ctx.current_key, []).append(row)
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, f"{len(self.rows.pop(ctx.current_key))} in {ctx.batch_id}"
+
+
+def test_a_timer_of_the_batch_s_own_time_fires_once_after_its_rows(stage):
+    stage.put({"user": "a"}, {"user": "b"}, {"user": "a"})
+    stage.put({"user": "a"})
+    stage.run(
+        keyed(stage.source(), "user", uid="batches", parallelism=2).process(Batches(), SCHEMA)
+    )
+    assert stage.rows(SCHEMA) == [("a", "1 in 1"), ("a", "2 in 0"), ("b", "1 in 0")]
 
 
 def test_the_end_of_a_bounded_dataframe_fires_event_time_timers_if_its_state_ends(spark, tmp_path):
