@@ -25,10 +25,12 @@ from forebay_state_api import (
 )
 from forebay_state_api.commands.main import main
 from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import START as START_OF_FEED
 from forebay_state_api.reading import ChangeFeed
 from forebay_state_api.reading.choosing import ReadFrom, reader_settings
+from forebay_state_api.reading.difference import Difference
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ManualClock
@@ -239,6 +241,18 @@ def test_diff_says_which_versions_are_final(run, job):
     assert run("diff", "--from", 1)[0].split()[:7] == [
         *("state", "key", "namespace", "operation", "user_key", "old", "value")
     ]
+
+
+def test_diff_prints_json_as_it_finds_it(run, job, monkeypatch):
+    def rows_until_it_fails(self, state):
+        yield from read(self, state)
+        raise ConfigurationError("gone")
+
+    read = Difference.rows
+    monkeypatch.setattr(Difference, "rows", rows_until_it_fails)
+    out, error = run("diff", "--from", 1, "--state", "last", "--json", status=2)
+    assert [row["state"] for row in lines(out)] == ["last"]
+    assert "gone" in error
 
 
 def test_diff_of_timers(make_job, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 import click
@@ -60,13 +60,18 @@ def diff_versions(
         rows = _rows(difference, states or difference.states, key, namespace)
         if timers:
             rows = chain(rows, _timers(difference))
-        with shown_progress() as progress:
-            progress.stage("comparing")
-            found, more = limited(_counted(rows, progress), limit)
         if as_json:
             shown = [last.version, last.run, newer.final]
-            print_rows((*_COLUMNS, *_OF_VERSION), (row + shown for row in found), as_json=True)
+            print_rows(
+                (*_COLUMNS, *_OF_VERSION),
+                (row + shown for row in islice(rows, limit)),
+                as_json=True,
+            )
+            more = limit is not None and next(rows, None) is not None
         else:
+            with shown_progress() as progress:
+                progress.stage("comparing")
+                found, more = limited(_counted(rows, progress), limit)
             print_rows(_COLUMNS, found, as_json=False)
         if more:
             click.echo(f"there are more changes than {limit}", err=True)
