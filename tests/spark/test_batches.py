@@ -126,6 +126,34 @@ def test_two_actions_of_one_batch_see_the_same_version(stage):
     assert [[tuple(row) for row in rows] for rows in found] == [ONCE, ONCE, TWICE, TWICE]
 
 
+def test_a_batch_that_stops_between_two_writes_writes_the_same_again(stage):
+    stop = {1}
+
+    def write(batch, batch_id):
+        batch.persist()
+        try:
+            for parity in (1, 0):
+                rows = batch.where(f"n % 2 = {parity}")
+                rows.write.mode("overwrite").json(f"{stage.folder}/{parity}/batch={batch_id}")
+                if batch_id in stop:
+                    stop.remove(batch_id)
+                    raise ConnectionError
+        finally:
+            batch.unpersist()
+
+    def run():
+        stage.each_batch(write, counted(stage.source()))
+
+    stage.put({"user": "ann"}, {"user": "ann"})
+    run()
+    stage.put({"user": "ann"}, {"user": "ann"})
+    with pytest.raises(Exception, match="ConnectionError"):
+        run()
+    run()
+    tables = [stage.spark.read.schema(SCHEMA).json(f"{stage.folder}/{one}") for one in (1, 0)]
+    assert [sorted(row.n for row in table.collect()) for table in tables] == [[1, 3], [2, 4]]
+
+
 def test_an_action_on_another_thread_is_the_same_batch(stage):
     put_two(stage)
     found = []
