@@ -487,6 +487,10 @@ WITH_SECRET = f"spark.forebay.storage.secret-access-key={SECRET}"
         ("get", "ann,1"),
         ("ls",),
         ("export", f"s3://user:{SECRET}@bucket/out.txt?sig={SECRET}"),
+        ("export", "out.csv", "--checkpoint", f"memory://none?sig={SECRET}"),
+        ("import", "--remove-key", "ann,1", "--replace", f"memory://none?sig={SECRET}"),
+        ("import", f"account=s3://user:{SECRET}@bucket/in.parquet", "--replace", "none"),
+        ("import", f"account=s3://bucket/in.parquet?sig={SECRET}", "--replace", "none"),
     ],
 )
 def test_secrets_are_not_printed(job, tmp_path, arguments):

@@ -8,6 +8,7 @@ from typing import Any, Final
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.tables import Tables
 from forebay_state_api.reading.arrow_types import arrow
+from forebay_state_api.settings.redaction import redacted
 
 _FORMATS: Final = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
@@ -17,13 +18,17 @@ def input_tables(arguments: tuple[str, ...], timers: str | None) -> Tables:
     states: dict[str, Any] = {}
     operator = None
     for argument in arguments:
-        state, is_named, path = argument.rpartition("=")
-        if is_named and not (state and path):
+        state, is_named, path = argument.partition("=")
+        if not is_named:
+            state, path = "", argument
+        elif not (state and path):
             raise ConfigurationError(
-                f"{argument!r} is not of the form STATE=FILE, as in total=total.parquet"
+                f"{redacted(argument)!r} is not of the form STATE=FILE, as in total=total.parquet"
             )
         if (state and state in states) or (not state and operator is not None):
-            raise ConfigurationError(f"{argument!r}: there is a file of the same rows before it")
+            raise ConfigurationError(
+                f"{redacted(argument)!r}: there is a file of the same rows before it"
+            )
         if state:
             states[state] = _table(path)
         else:
@@ -37,6 +42,11 @@ def _table(path: str) -> Any:
     """Open a file, or a folder of files."""
     import pyarrow.dataset
 
+    if "://" in path:
+        raise ConfigurationError(
+            f"{redacted(path)} is a URL, and a table is a file here, or a folder of files. In "
+            "Python forebay_state_api.importing takes a pyarrow.dataset, which may be of a store"
+        )
     lib: Any = arrow()
     form = _format_of(Path(path))
     try:
