@@ -97,7 +97,7 @@ def test_sizes_are_those_of_the_rows(stored, conf, dsn):
     there = ["--state-dir", stored, "--query", "q", *conf, "--json"]
     forebay("savepoint", "create", "kept", *there)
     (saved,) = json.loads(forebay("savepoint", "list", *there))
-    skew = json.loads(forebay("state", "skew", *there, "--uid", "count"))
+    skew = json.loads(forebay("state", "skew", *there, "--uid", "count", "--provisional"))
     storage = OperatorStorage(open_storage(stored), operator_folder("q", "count"))
     with open_version(storage, uid="count") as reader:
         files = [file for manifest in reader.manifests for file in manifest.files]
