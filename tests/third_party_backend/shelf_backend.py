@@ -118,6 +118,12 @@ class ShelfTable(Table):
                 after = {k: v for k, v in (before | entries.entries).items() if v is not ABSENT}
                 self._put(namespace, key, entries.group, after or ABSENT)
 
+    def export(self, keys: int) -> Iterator[Changes]:
+        for namespace, cells in self._cells.items():
+            rows = [(key, group, content) for key, (group, content) in cells.items()]
+            for start in range(0, len(rows), keys):
+                yield Changes.whole(self._spec.shape, namespace, rows[start : start + keys])
+
     def load(self, reader: TableSpec, cells: Sequence[Any]) -> None:
         for group, namespace, key, content in cells:
             named = self._cells.setdefault(NAMESPACES.unpack_one(namespace), {})

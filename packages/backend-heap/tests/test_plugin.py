@@ -19,7 +19,6 @@ def test_the_plugin_gives_the_backend():
     assert plugins.backend("heap") is HeapBackend
     assert HeapBackend.contract_version == CONTRACT_VERSION
     assert Capability.RESIDENT in HeapBackend.capabilities
-    assert Capability.EXPORT in HeapBackend.capabilities
 
 
 def test_settings_reach_the_backend_typed():

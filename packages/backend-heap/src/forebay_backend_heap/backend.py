@@ -40,7 +40,6 @@ class HeapBackend(StateBackend):
     contract_version: ClassVar[int] = 2
     capabilities: ClassVar[Capability] = (
         Capability.RESIDENT
-        | Capability.EXPORT
         | Capability.CLEANUP_FULL_SNAPSHOT
         | Capability.CLEANUP_INCREMENTALLY
         | Capability.CLEANUP_IN_COMPACTION

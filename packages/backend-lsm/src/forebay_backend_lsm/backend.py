@@ -37,7 +37,6 @@ class LsmBackend(StateBackend):
         Capability.CLEANUP_FULL_SNAPSHOT
         | Capability.CLEANUP_INCREMENTALLY
         | Capability.CLEANUP_IN_COMPACTION
-        | Capability.EXPORT
     )
     background_cleanup: ClassVar[CleanupInCompaction] = CleanupInCompaction()
     options: ClassVar[Mapping[str, Setting]] = settings_of(LsmOptions)

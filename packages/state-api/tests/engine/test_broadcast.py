@@ -22,7 +22,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.errors import PluginError
 from forebay_state_api.testing import FunctionHarness
-from forebay_state_api.testing.reference import ReferenceBackend, ReferenceTable
+from forebay_state_api.testing.reference import ReferenceTable
 
 RULES = MapStateDescriptor("rules", str, int)
 COUNT = ValueStateDescriptor("count", int)
@@ -348,15 +348,6 @@ def test_visits_are_refused_where_they_cannot_work(new_job):
             job.run(Visits(visit), [], [Rule("x", 1)])
     with pytest.raises(StateAccessError, match="is for process_broadcast_element"):
         job.run(InAnElement(), [Event("a", "x")])
-
-    class WithoutKeys(ReferenceBackend):
-        name = "without-keys"
-        capabilities = ReferenceBackend.capabilities & ~ReferenceBackend.capabilities
-
-    with pytest.raises(ConfigurationError, match=r"without-keys does not claim Capability.EXPORT"):
-        new_job(WithoutKeys).run(
-            Visits(lambda ctx: ctx.apply_to_keyed_state(COUNT, print)), [], [Rule("x", 1)]
-        )
 
 
 def test_an_error_of_the_backend_is_not_blamed_on_the_function(new_job, monkeypatch):

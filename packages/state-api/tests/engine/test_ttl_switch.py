@@ -12,7 +12,7 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.contract.backend import NO_TIME, Capability
+from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.engine.schema_check import COMPATIBLE, check_function
 from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.storage.opening import open_storage
@@ -99,17 +99,6 @@ class Failing(KeyedProcessFunction):
         assert self.opened == 1, "each function object is opened once"
         assert self.state.value() == 1
         raise RuntimeError
-
-
-def test_a_backend_that_cannot_export_refuses(job):
-    class Closed(ReferenceBackend):
-        capabilities = Capability.NONE
-
-    job.backend_class = Closed
-    with pytest.raises(ConfigurationError, match="cannot switch the TTL of stored state"):
-        job.do("k", READ)
-    job.backend_class = ReferenceBackend
-    assert job.do("k", READ) == [1]
 
 
 def test_the_schema_check_knows_that_it_fits(job):

@@ -162,7 +162,7 @@ class SqliteBackend(StateBackend):
     name: ClassVar[str] = "sqlite"
     contract_version: ClassVar[int] = 2
     capabilities: ClassVar[Capability] = (
-        Capability.EXPORT | Capability.CLEANUP_FULL_SNAPSHOT | Capability.CLEANUP_INCREMENTALLY
+        Capability.CLEANUP_FULL_SNAPSHOT | Capability.CLEANUP_INCREMENTALLY
     )
     background_cleanup: ClassVar[CleanupIncrementally] = CleanupIncrementally(5)
     options: ClassVar[Mapping[str, Setting]] = {

@@ -62,11 +62,6 @@ class Capability(enum.Flag):
     """TTL: checks some cells at each access."""
     CLEANUP_IN_COMPACTION = enum.auto()
     """TTL: drops expired cells when it folds or compacts files."""
-    EXPORT = enum.auto()
-    """`Table.export` yields all cells, so that another backend can take the state over, and a
-    state's TTL can be switched on or off: then one backend object exports the opened version to
-    another one, opened at version 0, that commits the next version. And `Table.keys` yields all
-    keys, so that a broadcast row can visit them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -260,16 +255,16 @@ class Table(abc.ABC):
     def apply(self, changes: Changes) -> None:
         """Take writes. Later reads see them; they are durable only after `commit`."""
 
+    @abc.abstractmethod
     def export(self, keys: int) -> Iterator[Changes]:
         """Yield all cells, as changes that fill an empty table of the same spec.
 
-        Each key and namespace occurs once, about ``keys`` of them in each item, in any order, as
-        `Changes.whole` builds them. Called on the task thread; nothing is applied until the
-        iteration ends. May block. Needs `Capability.EXPORT`.
+        So readers scan a version, another backend takes its state over, and a state's TTL can be
+        switched on or off: then one backend object exports the opened version to another one,
+        opened at version 0, that commits the next version. Each key and namespace occurs once,
+        about ``keys`` of them in each item, in any order, as `Changes.whole` builds them. Called on
+        the task thread; nothing is applied until the iteration ends. May block.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot hand its {keys} cells to another backend"
-        )
 
     def keys(self, namespace: Any, page_size: int) -> Iterator[list[Any]]:
         """Yield the keys with a cell in ``namespace``, in lists of at most ``page_size``.
@@ -277,7 +272,7 @@ class Table(abc.ABC):
         It is a snapshot of the time of the call: `apply` may come between two pages, and is not
         visible. Each key occurs once, in any order. Keys whose content was deleted may occur, too:
         the engine reads it. Called on the task thread; may block. By default it goes through
-        `export`, and so holds the keys of all pages in memory. Needs `Capability.EXPORT`.
+        `export`, and so holds the keys of all pages in memory.
         """
         found = [key for changes in self.export(page_size) for key in changes.keys(namespace)]
         return (found[start : start + page_size] for start in range(0, len(found), page_size))
@@ -361,7 +356,7 @@ class StateBackend(abc.ABC):
         """Yield all cells of one state, as `Table.export` does.
 
         For readers, which use nothing else of the table: a backend whose tables take time or memory
-        to make need not make one. Raises as `table` does. Needs `Capability.EXPORT`.
+        to make need not make one. Raises as `table` does.
         """
         return self.table(spec).export(keys)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import attrs
 
 from forebay_state_api.calls.caller import NoClient
-from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.migration import says_more
 from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.broadcast import BroadcastInput, undeclared
@@ -537,12 +536,6 @@ class Engine:
         visited = self.states.get(getattr(descriptor, "name", ""))
         if visited is None or disagreement(visited.descriptor, descriptor) is not None:
             raise undeclared(descriptor, self.context.operator_uid)
-        if Capability.EXPORT not in self.backend.capabilities:
-            raise ConfigurationError(
-                f"operator {self.context.operator_uid!r}: apply_to_keyed_state needs a backend "
-                f"that can list its keys, and {self.backend.name} does not claim "
-                "Capability.EXPORT: use the heap or the lsm backend"
-            )
         scheduler = self.scheduler
         before, scheduler.side = scheduler.side, len(self._methods)
         scheduler.fails_batch = True

@@ -57,6 +57,9 @@ class GuardedTable(Table):
     def apply(self, changes: Changes) -> None:
         self._table.apply(changes)
 
+    def export(self, keys: int) -> Iterator[Changes]:
+        return self._table.export(keys)
+
     def _timed(
         self, read: Callable[[Any, Sequence[Any]], list[Any]], namespace: Any, asked: Sequence[Any]
     ) -> list[Any]:

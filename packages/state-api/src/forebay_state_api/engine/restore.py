@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from forebay_state_api.contract.backend import NO_TIME, Capability
+from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.engine.timers.cells import TIMER_TABLES
-from forebay_state_api.errors import ConfigurationError, StateMigrationError
+from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.settings import resolve_settings
 
 if TYPE_CHECKING:
@@ -71,15 +71,6 @@ def convert(
     state whose TTL was switched on count as written now; if it was switched off, they lose their
     times.
     """
-    if Capability.EXPORT not in source_class.capabilities:
-        raise ConfigurationError(
-            f"the state of operator {opening.uid!r} was stored by the backend "
-            f"{source_class.name!r}, which cannot hand it to {engine.backend.name!r}. Restore with "
-            f"backend={source_class.name!r}"
-            if making.converted
-            else f"the backend {source_class.name!r} cannot switch the TTL of stored state, of "
-            f"operator {opening.uid!r}: declare the state as it was stored, or give it another name"
-        )
     stored_by = making.converted or making.parents
     version = making.opened_version if making.source is None else making.source.version
     for parent in stored_by:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.codecs import raw_codec
-from forebay_state_api.contract.backend import Capability, Opening, TableSpec
+from forebay_state_api.contract.backend import Opening, TableSpec
 from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.engine.restore import default_options
 from forebay_state_api.errors import ForebayError
@@ -40,8 +40,7 @@ def differing_keys(
 
     ``find_backend`` finds the backend that stored them (default: among the installed ones).
     ``options_of`` returns that backend's settings by its name (default: their defaults). ``None``
-    if the number cannot be determined: the backend is not installed or does not export cells, or
-    types changed in between.
+    if the number cannot be determined: the backend is not installed, or types changed in between.
     """
     find = find_backend or plugins().backend
 
@@ -57,7 +56,7 @@ def differing_keys(
             cells = [_cells(storage, uid, head, part, found) for head in (one, other)]
             differing += _differing(*cells)
             progress.advance()
-    except (ForebayError, NotImplementedError):
+    except ForebayError:
         return None
     return differing
 
@@ -98,8 +97,6 @@ def _cells(
         storage, uid=uid, version=head.version, run_key=head.run_key, range=groups
     ) as reader:
         backend, options = find(reader.manifests[0].backend)
-        if Capability.EXPORT not in backend.capabilities:
-            raise NotImplementedError
         opened = backend.open(_opening(storage, uid, reader, groups, options))
         try:
             return {

@@ -69,16 +69,8 @@ class OpenedVersion:
 
     @contextmanager
     def scanning(self, groups: KeyGroupRange) -> Iterator[StateBackend]:
-        """Open ``groups`` for as long as the context lasts; the backend must be able to export.
-
-        Raises `ConfigurationError` if it is not.
-        """
+        """Open ``groups`` for as long as the context lasts."""
         self.check_open()
-        if Capability.EXPORT not in self.backend.capabilities:
-            raise ConfigurationError(
-                f"the backend {self.backend.name!r} does not claim Capability.EXPORT, so its state "
-                "can only be looked up by key: use get() or get_many()"
-            )
         backend = self._opened(groups)
         try:
             yield backend

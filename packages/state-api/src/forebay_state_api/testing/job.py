@@ -354,7 +354,7 @@ class KeyedJob:
     def stored_keys(self, descriptor: StateDescriptor, subtask: int = 0) -> list[tuple[Any, Any]]:
         """Return the (namespace, key) pairs that the newest version exports for a subtask.
 
-        Reads as `peek` does; the backend must claim `Capability.EXPORT`.
+        Reads as `peek` does.
         """
         groups = key_group_range_of(subtask, self.parallelism, self.max_parallelism)
         with self._newest_of(groups) as tables:

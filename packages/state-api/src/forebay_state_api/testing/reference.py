@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, Self
 
 from forebay_state_api.codecs import codec_for, decoding
 from forebay_state_api.contract.backend import (
-    Capability,
     Opening,
     Scan,
     StateBackend,
@@ -45,7 +44,6 @@ class ReferenceBackend(StateBackend):
 
     name: ClassVar[str] = "reference"
     contract_version: ClassVar[int] = 2
-    capabilities: ClassVar[Capability] = Capability.EXPORT
     options: ClassVar[Mapping[str, Setting]] = {
         "read-latency": Setting(
             "read-latency", DURATION, "0s", "How long each batch of reads takes."

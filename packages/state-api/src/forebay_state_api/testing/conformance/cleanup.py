@@ -206,7 +206,6 @@ class CleanupTests(BackendSubject):
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
         skip_unless_claimed(backend_class, Capability.CLEANUP_INCREMENTALLY)
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         state = _value(CleanupIncrementally(5))
         job = new_job(state, key_type=str)
         stored = []

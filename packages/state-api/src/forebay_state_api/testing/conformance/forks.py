@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig
@@ -17,7 +17,6 @@ from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
     NewJob,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.conformance.ttl import (
     EMPTY,
@@ -194,7 +193,6 @@ class ForkTests(BackendSubject):
         backend_class: type[StateBackend],
         parallelism: int,
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         found_by = {one.name: one for one in (backend_class, ReferenceBackend)}
         away = fork_of(source, parallelism=parallelism, find_backend=found_by.__getitem__)
         away.backend_class, away.options = ReferenceBackend, {}
@@ -214,7 +212,6 @@ class ForkTests(BackendSubject):
     def test_values_of_older_types_change_their_backend(
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         source = new_job(*_of(int), query="source")
         source.do("a", ("v.update", 1), ("l.add", 1))
         source.descriptors = _of(float)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import ListStateDescriptor, ReducingStateDescriptor
 from forebay_state_api.job.functions import KeyedProcessFunction
@@ -17,7 +17,6 @@ from forebay_state_api.testing.conformance.subject import (
     BackendSubject,
     Manner,
     NewJob,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.conformance.timers import (
     DOMAINS,
@@ -161,8 +160,6 @@ class NamespacedTimerTests(BackendSubject):
         lists: bool,  # noqa: FBT001 - a parameter of the test
         parallelism: int,
     ) -> None:
-        if way == "other backend":
-            skip_unless_claimed(backend_class, Capability.EXPORT)
         source, function, keys = new_job(parallelism=3, query="source"), Windowed(), "abcdef"
         steps = step("register", "w", PROCESSING, 5, 7), step("register", None, PROCESSING, 5)
         source.run(function, [(key, 0, [*steps, step("list", "w")][: 2 + lists]) for key in keys])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.engine.restore import default_options
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.keys import KeyGroupRange
@@ -20,7 +20,6 @@ from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.testing.conformance.subject import (
     BackendSubject,
     NewJob,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.conformance.ttl import TTL, WRITES, states_with
 from forebay_state_api.versions.epochs import RunVersion
@@ -104,10 +103,7 @@ class ReaderTests(BackendSubject):
         assert newer.get_many("m", KEYS[:2]) == [{"b": 3}, {"a": 1, "b": 2}]
         assert newer.get_many("r", KEYS[:2]) == [None, 1]
 
-    def test_a_scan_yields_what_look_ups_find(
-        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def test_a_scan_yields_what_look_ups_find(self, job: KeyedJob, read: Read) -> None:
         snapshot = read(job, 2)
         for name in HELD:
             rows = list(snapshot.scan(name))
@@ -116,10 +112,7 @@ class ReaderTests(BackendSubject):
                 assert snapshot.get(name, row.key, row.namespace) == row.value
             assert {row.key for row in rows} >= {*KEYS[1::2], "far"}
 
-    def test_each_key_group_is_scanned_alone(
-        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def test_each_key_group_is_scanned_alone(self, job: KeyedJob, read: Read) -> None:
         snapshot = read(job, 1)
         for name in HELD:
             parts = [
@@ -129,10 +122,7 @@ class ReaderTests(BackendSubject):
             assert sorted(row.key for rows in parts for row in rows) == sorted([*KEYS, "far"])
             assert all(row.key_group == n for n, rows in enumerate(parts) for row in rows)
 
-    def test_an_export_needs_no_table(
-        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def test_an_export_needs_no_table(self, job: KeyedJob, read: Read) -> None:
         snapshot = read(job, 2)
         for name in HELD:
             spec = snapshot.state(name).spec
@@ -145,7 +135,6 @@ class ReaderTests(BackendSubject):
     def test_stored_bytes_are_those_of_the_states(
         self, backend_class: type[StateBackend], job: KeyedJob, read: Read
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         sizes = [read(job, version).state_bytes() for version in (1, 2)]
         if None in sizes:
             pytest.skip(f"{backend_class.__name__} does not know the bytes of each state")
@@ -159,9 +148,8 @@ class ReaderTests(BackendSubject):
         assert grown["m"] <= 2 * after["m"]
 
     def test_a_difference_has_what_changed_and_nothing_else(
-        self, backend_class: type[StateBackend], job: KeyedJob, read: Read
+        self, job: KeyedJob, read: Read
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         start, end = (Position(version, job.run_key) for version in (1, 2))
         difference = Difference(start, end, read(job, 1), read(job, 2))
         changed = {

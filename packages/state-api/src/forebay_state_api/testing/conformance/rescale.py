@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.keys import key_group_of, subtask_of
@@ -16,7 +15,6 @@ from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
     NewJob,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.conformance.ttl import (
     EMPTY,
@@ -89,9 +87,8 @@ class RescaleTests(BackendSubject):
 
     @pytest.mark.parametrize("parallelism", [1, 2, 7, 8])
     def test_each_key_is_stored_for_the_subtask_that_owns_it(
-        self, spread: KeyedJob, backend_class: type[StateBackend], parallelism: int
+        self, spread: KeyedJob, parallelism: int
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         spread.restart(parallelism=parallelism)
         spread.do(KEYS[0], ("v.clear",))
         cells = [(None, key) for key in KEYS] + [("w", key) for key in KEYS[20:]]

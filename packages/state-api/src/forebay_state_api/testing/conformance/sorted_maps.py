@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.descriptors import MapStateDescriptor, SortedMapStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig, UpdateType
@@ -23,7 +22,6 @@ from forebay_state_api.testing.conformance.subject import (
     Manner,
     NewJob,
     Recorded,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.job import KeyedJob
 
@@ -312,10 +310,7 @@ class SortedMapTests(BackendSubject):
         job.clock.advance(6 * SECOND)
         assert job.do("k", ("s.range",)) == [[(0, 0), (2, 2), (3, 3)]]
 
-    def test_a_ttl_may_be_switched_on_and_off(
-        self, new_job: NewJob, backend_class: type[StateBackend]
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def test_a_ttl_may_be_switched_on_and_off(self, new_job: NewJob) -> None:
         ttl = StateTtlConfig(10 * SECOND)
         job = new_job(SortedMapStateDescriptor("s", int, int))
         job.do("k", *(("s.put", n, n) for n in (5, 1, 3)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.engine.version_difference import differing_keys
 from forebay_state_api.job.descriptors import MapStateDescriptor, ValueStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig
@@ -14,7 +14,6 @@ from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
     NewJob,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import Checkpoint
@@ -73,7 +72,6 @@ class TimelineTests(BackendSubject):
     def test_it_can_be_said_how_many_keys_differ(
         self, streams: tuple[KeyedJob, _Stream, _Stream], backend_class: type[StateBackend]
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         job, home, copy = streams
         home.batch({"both": 2, "home": 2})
         copy.batch({"both": 100, "copy": 100})

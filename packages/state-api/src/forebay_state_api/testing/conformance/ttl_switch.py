@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.descriptors import StateDescriptor, ValueStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig
@@ -12,7 +11,6 @@ from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
     NewJob,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.conformance.ttl import (
     EMPTY,
@@ -74,13 +72,12 @@ def switched(
 
 
 class TtlSwitchTests(BackendSubject):
-    """Descriptors with ``switch_ttl``, for backends that claim `Capability.EXPORT`."""
+    """Descriptors with ``switch_ttl``."""
 
     @pytest.mark.parametrize("between", [None, "rescale", "fork", "savepoint"])
     def test_a_ttl_that_is_switched_on_begins_with_the_restart(
-        self, new_job: NewJob, backend_class: type[StateBackend], between: str | None
+        self, new_job: NewJob, between: str | None
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         job = switched(new_job, without_ttl(), with_ttl(), between)
         assert job.do("k", *READS) == WRITTEN
         job.clock.advance(5 * SECOND)
@@ -93,19 +90,15 @@ class TtlSwitchTests(BackendSubject):
 
     @pytest.mark.parametrize("between", [None, "rescale", "fork", "savepoint"])
     def test_a_ttl_that_is_switched_off_ends_with_the_restart(
-        self, new_job: NewJob, backend_class: type[StateBackend], between: str | None
+        self, new_job: NewJob, between: str | None
     ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
         job = switched(new_job, with_ttl(), without_ttl(), between)
         job.clock.advance(100 * TTL)
         assert job.do("k", *READS) == WRITTEN
         job.restart()
         assert job.do("k 2", *READS) == WRITTEN
 
-    def test_a_ttl_can_be_switched_back(
-        self, new_job: NewJob, backend_class: type[StateBackend]
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def test_a_ttl_can_be_switched_back(self, new_job: NewJob) -> None:
         job = switched(new_job, with_ttl(), without_ttl(), None)
         job.do("other", *WRITES)
         job.clock.advance(TTL)
@@ -115,10 +108,7 @@ class TtlSwitchTests(BackendSubject):
         job.clock.advance(TTL)
         assert job.do("other", *READS) == EMPTY
 
-    def test_other_states_and_namespaces_stay(
-        self, new_job: NewJob, backend_class: type[StateBackend]
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def test_other_states_and_namespaces_stay(self, new_job: NewJob) -> None:
         kept = ValueStateDescriptor("kept", int)
         job = new_job(without_ttl()[0], kept)
         job.do("k", ("v.update", 1), ("kept.update", 2), ("namespace", "w"), ("kept.update", 3))
@@ -129,10 +119,7 @@ class TtlSwitchTests(BackendSubject):
             assert job.do("k", *read) == [1, 2, None, 3]
             job.restart()
 
-    def test_a_switch_needs_every_stored_state(
-        self, new_job: NewJob, backend_class: type[StateBackend]
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def test_a_switch_needs_every_stored_state(self, new_job: NewJob) -> None:
         job = new_job(*without_ttl())
         job.do("k", *WRITES)
         job.descriptors = with_ttl()[:2]

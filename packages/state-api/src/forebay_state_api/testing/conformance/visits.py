@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.engine import engine
 from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.job.functions import KeyedBroadcastProcessFunction
@@ -17,7 +16,6 @@ from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
     NewJob,
-    skip_unless_claimed,
 )
 from forebay_state_api.testing.conformance.ttl import TTL, WRITES, states_with
 from forebay_state_api.testing.scripts import declared
@@ -75,14 +73,11 @@ class VisitTests(BackendSubject):
     """Twelve keys with a state of each kind."""
 
     @pytest.fixture
-    def _lists_its_keys(
-        self, backend_class: type[StateBackend], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        skip_unless_claimed(backend_class, Capability.EXPORT)
+    def _spills_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # Writes leave memory between two pages of keys.
         monkeypatch.setattr(engine, "SPILL_CELLS", 1)
 
-    @pytest.mark.usefixtures("_lists_its_keys")
+    @pytest.mark.usefixtures("_spills_at_once")
     def test_every_key_that_has_the_state_is_visited_once(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
@@ -96,7 +91,7 @@ class VisitTests(BackendSubject):
         job.restart(parallelism=3)
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits(KEYS[3:])
 
-    @pytest.mark.usefixtures("_lists_its_keys")
+    @pytest.mark.usefixtures("_spills_at_once")
     def test_a_visit_sees_what_the_visits_before_it_have_written(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
@@ -110,7 +105,7 @@ class VisitTests(BackendSubject):
         job.restart()
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits(KEYS[1::2])
 
-    @pytest.mark.usefixtures("_lists_its_keys")
+    @pytest.mark.usefixtures("_spills_at_once")
     def test_content_that_has_expired_is_not_visited_and_a_visit_renews_nothing(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
