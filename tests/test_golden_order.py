@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class Ordered(KeyedProcessFunction):
 
     def look(self, _, ctx):
         timers = [(time - STARTED) // SECOND for time in ctx.timers.list_processing_time()]
-        yield ctx.current_key, [list(entries.keys()) for entries in self.maps], timers
+        yield ctx.current_key, [list(entries.items()) for entries in self.maps], timers
 
     def on_timer(self, at, ctx):
         return [(ctx.current_key, ctx.current_namespace, (at - STARTED) // SECOND)]
@@ -94,12 +95,37 @@ def write_golden(name: str, folder: Path) -> None:
     job.run(Ordered(), [(key, "change", number) for number, key in enumerate(KEYS)])
 
 
+def looked_at(job: KeyedJob) -> list[Any]:
+    return sorted(job.run(Ordered(), [(key, "look", 0) for key in KEYS]))
+
+
+def in_each_namespace(skipped: int, base: int, timers: Callable[[int], list[int]]) -> list[Any]:
+    """Return what `look` yields after ``write`` with numbers from ``base`` on.
+
+    The first ``skipped`` keys of each map have been removed since.
+    """
+    return [
+        (
+            key,
+            [
+                [(one, base + n + len(keys) - 1 - place) for place, one in enumerate(keys)][
+                    skipped:
+                ]
+                for keys in (NUMBERS, SHARES, TEXTS, PAIRS)
+            ],
+            timers(n),
+        )
+        for n, key in enumerate(KEYS)
+        for _ in NAMESPACES
+    ]
+
+
 def holds_everything(job: KeyedJob) -> None:
     job.batch_id = 2
-    rows = job.run(Ordered(), [(key, "look", 0) for key in KEYS])
-    maps = [NUMBERS[1:], SHARES[1:], TEXTS[1:], PAIRS[1:]]
-    expected = [(key, maps, [100 + n, 200 + n]) for n, key in enumerate(KEYS) for _ in NAMESPACES]
-    assert sorted(rows) == expected
+    stored = in_each_namespace(1, 0, lambda n: [100 + n, 200 + n])
+    assert looked_at(job) == stored
+    job.run(Ordered(), [(key, "change", number) for number, key in enumerate(KEYS)])
+    assert looked_at(job) == stored, "a timer that is registered again is the stored one"
     job.clock.advance(1_000 * SECOND)
     fired: list[Any] = job.run(Ordered(), [])
     times = [(key, base + n) for n, key in enumerate(KEYS) for base in (100, 200)]
@@ -107,7 +133,9 @@ def holds_everything(job: KeyedJob) -> None:
     assert {(key, namespace, second) for key, namespace, second in fired} == {
         (key, namespace, second) for key, second in times for namespace in NAMESPACES
     }
-    assert all(not timers for _, _, timers in job.run(Ordered(), [(k, "look", 0) for k in KEYS]))
+    job.run(Ordered(), [(key, "write", 2_000 + number) for number, key in enumerate(KEYS)])
+    written = in_each_namespace(0, 2_000, lambda n: [2_100 + n])
+    assert looked_at(job) == written, "a key that is written again is the stored one"
 
 
 @pytest.mark.parametrize("name", STORED)
