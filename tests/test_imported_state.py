@@ -195,6 +195,22 @@ def test_a_state_that_is_null_in_the_table_of_the_operator_has_no_content(direct
     assert found == [("a", 1, []), ("b", None, [Decimal(2)])]
 
 
+def test_states_whose_columns_have_other_names_come_in_again(directory):
+    ttl = StateTtlConfig(timedelta(hours=1))
+    names = ("key", "total", "total expires")
+    states = [ValueStateDescriptor(name, str, ttl=ttl) for name in names]
+    job = directory.job("old", descriptors=states)
+    job.do("k", *((f"{name}.update", name) for name in names))
+    directory.clock.advance(timedelta(minutes=30))
+    job.do("k", ("total.update", "later"))
+    with directory.opened("old", provisional=True) as old:
+        table = pa.table(old)
+        assert directory.imported(table, like=old).rows == dict.fromkeys(names, 1)
+        with directory.opened() as new:
+            assert content(new) == content(old)
+            assert pa.table(new).sort_by("key").equals(table.sort_by("key"))
+
+
 def test_a_savepoint_holds_it_for_other_queries(directory):
     directory.imported(totals(a=5), query="seed", savepoint="2026-11")
     job = directory.job("new", restore=RestoreFrom("seed", savepoint="2026-11"))
@@ -259,6 +275,14 @@ BAD_TABLES = {
     "an unknown column": (
         pa.table({"key": ["a"], "total": [1], "colour": ["red"]}),
         "it needs key, total",
+    ),
+    "expiry without a TTL": (
+        {"total": pa.table({"key": ["a"], "value": [1], "expires": [None]})},
+        "may have namespace, key_group, each once",
+    ),
+    "expiry of no state": (
+        pa.table({"key": ["a"], "last": [{"_1": 1, "_2": "a"}], "expires": [None]}),
+        "may have namespace, last written, key_group, last expires, each once",
     ),
     "no table": ({}, "nothing to import"),
     "no Arrow": ({"total": [("a", 1)]}, "a table is a pyarrow.Table"),

@@ -72,8 +72,10 @@ def test_nested_and_flat(snapshot):
     (row,) = rows(snapshot.to_arrow("cards"))
     assert row["value"] == [("x", 7)]
     assert row["written"] == [("x", START)]
+    assert row["expires"] == [("x", START + TTL.ttl)]
     (row,) = rows(snapshot.to_arrow("cards", flat=True))
     assert (row["user_key"], row["value"], row["written"]) == ("x", 7, START)
+    assert row["expires"] == START + TTL.ttl
 
 
 def test_what_has_no_type_comes_as_json(snapshot):
@@ -86,7 +88,10 @@ def test_the_whole_operator(snapshot, join_bytes):
     first, second, third = rows(snapshot.table(join_bytes=join_bytes))
     assert first["seen"] == [1.5, 2.5]
     assert first["cards"] == [("x", 7)]
-    assert first["last written"] == START
+    assert (first["last written"], first["last expires"]) == (START, START + TTL.ttl)
+    assert first["cards written"] == [("x", START)]
+    assert first["cards expires"] == [("x", START + TTL.ttl)]
+    assert second["last expires"] is second["cards expires"] is None
     assert (second["key"], second["namespace"], second["count"]) == ("b", '"w"', 3)
     assert (third["key"], third["namespace"], third["count"], third["seen"]) == ("b", None, 2, None)
     only = snapshot.table(["count"])
@@ -102,3 +107,89 @@ def test_an_int_beyond_64_bits_is_named(make_job, read):
     job.do("k", ("big.update", 1 << 70))
     with pytest.raises(ConfigurationError, match="column 'value' has a value that does not fit"):
         read(provisional=True).to_arrow("big").read_all()
+
+
+def aging(make_job, ttl=TTL):
+    """A job of every shape with a TTL, with times that differ, expired ones among them."""
+    clock = ManualClock(START)
+    job = make_job(
+        ValueStateDescriptor("point", int, ttl=ttl),
+        ListStateDescriptor("list", int, ttl=ttl),
+        MapStateDescriptor("map", str, int, ttl=ttl),
+        ValueStateDescriptor("plain", int),
+        clock=clock,
+        key_type=str,
+        parallelism=2,
+    )
+    for n in range(4):
+        written = [("point.update", n), ("list.add", n), ("map.put", f"m{n}", n)]
+        job.do("b", *written, ("plain.update", n))
+        job.do(f"only {n}", *written[n % 3 :][:1])
+        clock.advance(timedelta(minutes=25))
+    return job
+
+
+def test_every_shape_expires_as_its_own_table_says(make_job, read):
+    aging(make_job)
+    snapshot = read(provisional=True)
+    whole = snapshot.table().read_all()
+    whole.validate(full=True)
+    found = {row["key"]: row for row in whole.to_pylist()}
+    assert len(found["b"]["list written"]) == 3  # of four elements one has expired
+    for state in ("point", "list", "map"):
+        alone = rows(snapshot.to_arrow(state))
+        assert alone
+        for row in alone:
+            joined = found[row["key"]]
+            assert joined[f"{state} written"] == row["written"]
+            assert joined[f"{state} expires"] == row["expires"]
+            assert row["expires"] == plus(row["written"], TTL.ttl)
+        held = {row["key"] for row in alone}
+        assert all(row[f"{state} expires"] is None for key, row in found.items() if key not in held)
+
+
+def plus(written, ttl):
+    if not isinstance(written, list):
+        return written + ttl
+    return [(at[0], at[1] + ttl) if isinstance(at, tuple) else at + ttl for at in written]
+
+
+def test_keys_that_are_looked_up_have_the_same_columns(make_job, read):
+    aging(make_job)
+    snapshot = read(provisional=True)
+    whole = rows(snapshot.table())
+    keys = [row["key"] for row in whole]
+    assert rows(snapshot.table(keys=keys, namespace=None)) == whole
+    assert snapshot.table(keys=keys).schema == snapshot.table().schema
+
+
+def test_what_outlives_all_dates_has_no_time_of_expiry(make_job, read):
+    aging(make_job, StateTtlConfig(timedelta.max))
+    snapshot = read(provisional=True)
+    (row,) = [row for row in rows(snapshot.table()) if row["key"] == "b"]
+    assert row["point written"] == START + timedelta(minutes=75)
+    assert row["point expires"] is None
+    assert row["list expires"] == [None] * 4
+    assert sorted(row["map expires"]) == [(f"m{n}", None) for n in range(4)]
+    assert {row["expires"] for row in rows(snapshot.to_arrow("list", flat=True))} == {None}
+
+
+TIMES = ("last written", "last expires")
+NAMES = ("Key", "key_2", "namespace", "key_group", "last", *TIMES, "a value")
+
+
+def test_names_of_states_that_are_taken(make_job, read):
+    job = make_job(*(ValueStateDescriptor(name, str, ttl=TTL) for name in NAMES), key_type=str)
+    job.do("k", *((f"{name}.update", name) for name in NAMES))
+    snapshot = read(provisional=True)
+    (row,) = rows(snapshot.table())
+    assert len(row) == 3 + 3 * len(NAMES)
+    assert (row["key"], row["namespace"], row["last"]) == ("k", None, "last")
+    for name in {*NAMES} - {"last"}:
+        assert row[f"{name} value"] == name
+    assert row["last written"] == row["last written written"]
+    assert snapshot.table(["key_group"]).schema.names[3:] == [
+        "key_group value",
+        "key_group written",
+        "key_group expires",
+    ]

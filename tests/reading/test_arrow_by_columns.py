@@ -219,6 +219,8 @@ class Written:
         )
         joined = snapshot.table().read_all()
         assert column_of(joined, "value") == shown_at(self.held["value"], shown)
+        for name, column in (("", "value"), (" written", "written"), (" expires", "expires")):
+            assert column_of(joined, f"aging{name}") == column_of(aging, column)
 
 
 def shown_at(held: Held, shown: Callable[[Any], Any]) -> Held:

@@ -148,6 +148,7 @@ def test_scan(run):
     (ann,) = [row for row in rows if row["key_1"] == "ann" and row["namespace"] is None]
     assert ann["account"] == {"owner": "ann", "cents": 99}
     assert ann["last written"] == START.isoformat()
+    assert ann["last expires"] == (START + timedelta(hours=1)).isoformat()
     (bob,) = lines(run("scan", "--where", "account.cents < 50", "--json")[0])
     assert bob["cards"] == {"x": 1.5}
     out, err = run("scan", "--state", "seen", "--flat", "--columns", "key_1,value", "--limit", 2)
@@ -178,6 +179,11 @@ def test_conditions_on_times(run):
     of = ("scan", "--state", "last", "--json", "--where")
     assert len(lines(run(*of, "written < '2026-01-01T00:00:01'")[0])) == 1
     assert not run(*of, "written > '2026-01-02'")[0]
+    whole = ("scan", "--json", "--where")
+    (row,) = lines(run(*whole, "'last expires' <= '2026-01-01T01:00' and key_2 == 1")[0])
+    assert (row["last"], row["namespace"]) == ("now", None)
+    assert not run(*whole, "'last expires' > '2026-01-01T01:00'")[0]
+    assert len(lines(run(*whole, "'last expires' is None")[0])) == 2
 
 
 @pytest.mark.parametrize(
@@ -185,8 +191,10 @@ def test_conditions_on_times(run):
     [
         ("value = 5", "invalid syntax"),
         ("valeu.cents > 5", "there is no column 'valeu'; columns: key_1, key_2"),
+        ("'a key' > 5", "there is no column 'a key'; columns: key_1, key_2"),
         ("value.cent > 5", "value.cent does not exist"),
         ("__import__('os').system('x') == 1", "is not a column"),
+        ("5 < key_2", "'5' is not a column"),
         ("value.cents > len('x')", "is not a constant"),
         ("key_2", "cannot be evaluated"),
         ("1", "'1' is not a condition"),
@@ -318,7 +326,11 @@ def test_export(run, tmp_path, ending):
     assert (json.loads(value) if ending == "csv" else value) == {"owner": "ann", "cents": 99}
     assert "exists: pass --overwrite" in run("export", target, status=2)[1]
     run("export", target, "--overwrite", "--where", "key_2 == 1")
-    assert len(read[ending]()) == 2 - 1 + 1  # ann in two namespaces
+    rows = read[ending]()
+    assert len(rows) == 2 - 1 + 1  # ann in two namespaces
+    (at,) = [row["last expires"] for row in rows if row["last"]]
+    at = at if isinstance(at, datetime) else datetime.fromisoformat(at)
+    assert at == START + timedelta(hours=1)
     assert not [*tmp_path.glob(".forebay-export-*")]
 
 

@@ -108,13 +108,17 @@ def test_the_table_of_an_operator(job, read):
     frame = read()
     assert frame.schema.simpleString() == (
         "struct<key:string,namespace:string,key_group:int,last:double,last written:timestamp,"
-        "n:bigint,seen:array<string>,visits:map<string,struct<at:timestamp,"
+        "last expires:timestamp,n:bigint,seen:array<string>,visits:map<string,struct<at:timestamp,"
         "took:interval day to second,price:string,opens:string>>>"
     )
     assert frame.rows("key", "n") == sorted(EVERY, key=str)
     row = next(one for one in frame.rows("key", "seen", "last", "visits") if one[1])
     visit = {"at": NOON, "took": VISIT.took, "price": "1.50", "opens": "09:30:00.000000"}
     assert row == (KEYS[0], ["x"], 0.5, [("home", visit)])
+    (times,) = [
+        row[1:] for row in frame.rows("key", "last written", "last expires") if row[0] == KEYS[0]
+    ]
+    assert times[1] == times[0] + timedelta(hours=1)
 
 
 def test_a_task_reads_several_subtasks_that_have_little(make_job, read, tmp_path, monkeypatch):
@@ -242,12 +246,20 @@ def test_a_schema_of_the_users_own_is_refused(job, tmp_path):
 
 
 def test_columns_that_spark_takes_for_one(make_job, read):
-    job = make_job(N, ValueStateDescriptor("KEY", int))
-    job.do("ann", ("n.update", 1), ("KEY.update", 1))
+    job = make_job(N, ValueStateDescriptor("N", int), ValueStateDescriptor("KEY", int))
+    job.do("ann", ("n.update", 1), ("N.update", 2), ("KEY.update", 3))
     job.do("ann")
-    with pytest.raises(ConfigurationError, match="two columns that Spark takes for one, 'key' and"):
+    with pytest.raises(ConfigurationError, match="two columns that Spark takes for one, 'N' and"):
         read()
-    assert read(state="KEY").rows("value") == [(1,)]
+    assert read(state="N").rows("value") == [(2,)]
+    assert read(state="KEY").rows("value") == [(3,)]
+
+
+def test_a_state_that_is_named_like_the_key(make_job, read):
+    job = make_job(N, ValueStateDescriptor("KEY", int))
+    job.do("ann", ("n.update", 1), ("KEY.update", 3))
+    job.do("ann")
+    assert read().rows("key", "KEY value", "n") == [("ann", 3, 1)]
 
 
 def test_a_pin_that_has_expired(job, read):

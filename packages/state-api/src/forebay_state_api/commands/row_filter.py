@@ -2,7 +2,8 @@
 
 A condition is a comparison of columns with constants, in Python's notation, which Arrow evaluates:
 ``value > 100 and key != 'test'``, ``value.owner in ('ann', 'bob')``, ``written <
-'2026-11-24T08:00'``, ``not (value is None)``. Nothing is executed as Python.
+'2026-11-24T08:00'``, ``not (value is None)``. A column whose name has a space is quoted, on the
+left of its comparison: ``'total expires' < '2026-11-24'``. Nothing is executed as Python.
 """
 
 from __future__ import annotations
@@ -142,9 +143,12 @@ class _Condition:
         while isinstance(node, ast.Attribute):
             path.insert(0, node.attr)
             node = node.value
-        if not isinstance(node, ast.Name):
+        if isinstance(node, ast.Name):
+            path.insert(0, node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            path.insert(0, node.value)
+        else:
             raise _NotACondition(f"{ast.unparse(node)!r} is not a column")
-        path.insert(0, node.id)
         _check_known(path[:1], self._schema)
         kind = self._schema.field(path[0]).type
         for name in path[1:]:

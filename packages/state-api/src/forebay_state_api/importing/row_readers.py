@@ -2,7 +2,7 @@
 
 The columns are those of `Snapshot.to_arrow` for one state, of `Snapshot.table` for several states,
 and of `Snapshot.timer_table` for timers. ``namespace``, and times of last access, may be left out.
-``key_group`` and ``expires`` are ignored, since they follow from the other columns.
+Key groups and times of expiry are ignored, since they follow from the other columns.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from forebay_state_api.importing.content import content_of, instant_us
 from forebay_state_api.importing.part import ImportedTimer
 from forebay_state_api.importing.plain_values import from_json, null_stays, plain_value_of
 from forebay_state_api.keys import canonical_key, key_group_of
-from forebay_state_api.reading.columns import key_names
-from forebay_state_api.reading.joining import written_name
+from forebay_state_api.reading.columns import StateColumns, key_names, state_columns
 from forebay_state_api.reading.rows import time_of
 
 if TYPE_CHECKING:
@@ -98,20 +97,27 @@ class RowReader(abc.ABC):
         return f"the key {row.key!r}{within}"
 
     def _checked(
-        self, columns: Sequence[str], needed: Sequence[str], optional: Sequence[str]
+        self,
+        columns: Sequence[str],
+        needed: Sequence[str],
+        *,
+        optional: Sequence[str] = (),
+        ignored: Sequence[str] = (),
     ) -> list[str]:
-        known = [*needed, *optional]
+        may = ["namespace", *optional, "key_group", *ignored]
         twice = len(set(columns)) < len(columns)
-        if twice or not {*needed} <= {*columns} <= {*known, *_DERIVED}:
+        if twice or not {*needed} <= {*columns} <= {*needed, *may}:
             raise ConfigurationError(
                 f"{self.what} has the columns {', '.join(columns)}; it needs {', '.join(needed)}, "
-                f"and may have {', '.join([*optional, *_DERIVED])}, each once. forebay state "
-                "export (without --flat) writes such tables"
+                f"and may have {', '.join(may)}, each once. forebay state export (without --flat) "
+                "writes such tables"
             )
+        known = {*needed, "namespace", *optional}
         return [name for name in columns if name in known]
 
 
-_DERIVED: Final = ("key_group", "expires")
+_OF_ONE: Final = StateColumns("value", "written", "expires")
+"""The columns of a table of one state."""
 
 
 class StateRows(RowReader):
@@ -122,20 +128,23 @@ class StateRows(RowReader):
         what: str,
         keys: KeyReader,
         infos: Sequence[StateInfo],
-        columns: Sequence[tuple[str, str]],
+        columns: Sequence[StateColumns],
         now_us: int,
         null: object,
     ) -> None:
-        """``columns`` are those of each state's content and of its times of last access.
+        """``columns`` are those of each state.
 
         Content without a time was last accessed at ``now_us``. ``null`` is what a null means.
         """
         super().__init__(what, keys)
         self.infos: Final = infos
         self._contents: Final = [
-            (value, written, content_of(info))
-            for info, (value, written) in zip(infos, columns, strict=True)
+            (names.value, names.written, content_of(info))
+            for info, names in zip(infos, columns, strict=True)
         ]
+        aging = [names for info, names in zip(infos, columns, strict=True) if info.has_ttl]
+        self._written: Final = [names.written for names in aging]
+        self._expires: Final = [names.expires for names in aging]
         self._now_us: Final = now_us
         self._null: Final = null
 
@@ -143,22 +152,23 @@ class StateRows(RowReader):
     def of_state(cls, info: StateInfo, keys: KeyReader, now_us: int) -> Self:
         """Return the reader of a table of one state, where null is a value."""
         what = f"the table of state {info.name!r}"
-        return cls(what, keys, [info], [("value", "written")], now_us, null=None)
+        return cls(what, keys, [info], [_OF_ONE], now_us, null=None)
 
     @classmethod
     def of_operator(
         cls, columns: Sequence[str], states: Mapping[str, StateInfo], keys: KeyReader, now_us: int
     ) -> Self:
         """Return the reader of a table whose ``columns`` are any states; null is no content."""
-        infos = [info for name, info in states.items() if name in columns]
+        named = {state: state_columns(state) for state in states}
+        infos = [states[state] for state, names in named.items() if names.value in columns]
         if not infos:
             raise ConfigurationError(
                 f"the table has the columns {', '.join(columns)}, and none of them is a state; the "
                 f"operator's states: {', '.join(states)}. A table of one state is given with its "
                 "name"
             )
-        names = [(info.name, written_name(info.name)) for info in infos]
-        return cls("the table of the operator", keys, infos, names, now_us, null=ABSENT)
+        found = [named[info.name] for info in infos]
+        return cls("the table of the operator", keys, infos, found, now_us, null=ABSENT)
 
     def counted(self, rows: int, filled: Mapping[str, int]) -> dict[str, int]:
         """Return state → the number of its rows.
@@ -171,12 +181,7 @@ class StateRows(RowReader):
 
     def kept(self, columns: Sequence[str]) -> list[str]:
         needed = [*self.keys.names, *(value for value, _, _ in self._contents)]
-        times = [
-            written
-            for info, (_, written, _) in zip(self.infos, self._contents, strict=True)
-            if info.has_ttl
-        ]
-        return self._checked(columns, needed, ["namespace", *times])
+        return self._checked(columns, needed, optional=self._written, ignored=self._expires)
 
     def read(self, row: Mapping[str, Any]) -> ImportedRow:
         key, namespace, group = self.keys.read(row)
@@ -199,7 +204,7 @@ class TimerRows(RowReader):
         super().__init__("the table of timers", keys)
 
     def kept(self, columns: Sequence[str]) -> list[str]:
-        return self._checked(columns, [*self.keys.names, "domain", "time"], ["namespace"])
+        return self._checked(columns, [*self.keys.names, "domain", "time"])
 
     def read(self, row: Mapping[str, Any]) -> ImportedRow:
         key, namespace, group = self.keys.read(row)

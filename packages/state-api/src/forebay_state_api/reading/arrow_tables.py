@@ -2,11 +2,13 @@
 
 The table of a state has the columns ``key`` (``key_1``, ``key_2`` … for several key columns),
 ``namespace`` (JSON; null is the default namespace), ``key_group`` and ``value``; with a TTL also
-``written`` and ``expires``. Lists and maps are nested; flattened, each element has a row with its
-``position``, each entry a row with its ``user_key``.
+``written`` and, if the duration is known, ``expires``. Lists and maps are nested, and so are their
+times; flattened, each element has a row with its ``position``, each entry a row with its
+``user_key``.
 
-The table of an operator has a row per key and namespace, and a column per state, named like it. The
-table of timers has ``domain`` and ``time`` in place of a value.
+The table of an operator has a row per key and namespace, and a column per state, named like it; a
+state with a TTL also has the columns ``<state> written`` and ``<state> expires``. `state_columns`
+defines the names. The table of timers has ``domain`` and ``time`` in place of a value.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ import attrs
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.arrow_types import ArrowType, arrow
-from forebay_state_api.reading.columns import Column, RowTable, column_of, nested_types, types_of
+from forebay_state_api.reading.columns import (
+    Column,
+    RowTable,
+    column_of,
+    expiry_of,
+    nested_types,
+    types_of,
+)
 from forebay_state_api.reading.joining import StateJoin
 from forebay_state_api.reading.point_table import PointTable
 from forebay_state_api.reading.rows import StateRow, Timer
@@ -75,9 +84,9 @@ def operator_reader(
 ) -> pa.RecordBatchReader:
     """Return the table of the operator: a row per key and namespace, a column per state.
 
-    ``states`` are the columns, by default all; a state with TTL has a second column, ``<state>
-    written``. Key groups are joined in memory, as many at a time as have ``join_bytes`` stored.
-    ``look_up`` returns the rows of a state, in place of all those of ``key_groups``.
+    ``states`` are the columns, by default all. Key groups are joined in memory, as many at a time
+    as have ``join_bytes`` stored. ``look_up`` returns the rows of a state, in place of all those of
+    ``key_groups``.
     """
     lib = arrow()
     infos = [content.state(name) for name in (content.states if states is None else states)]
@@ -115,9 +124,12 @@ def _value_columns(info: StateInfo, *, flat: bool) -> Iterator[Column]:
             yield column_of("user_key", user_key, lambda row: row.user_key)
     yield column_of("value", nested, lambda row: row.value)
     if info.has_ttl:
-        yield column_of("written", times, lambda row: row.written)
-        if info.ttl is not None and (flat or info.shape is Shape.POINT):
-            yield column_of("expires", times, lambda row: row.written + info.ttl)
+        written = column_of("written", times, lambda row: row.written)
+        yield written
+        ttl_us = info.ttl_us
+        if ttl_us is not None:
+            field = pa.field("expires", times.type)
+            yield Column(field, lambda rows: expiry_of(written.array(rows), ttl_us))
 
 
 @attrs.frozen

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 ROWS: Final = 65_536
 """Rows in a record batch."""
+_TAKEN: Final = re.compile(
+    r"key(_\d+)?|namespace|key_group|.* (value|written|expires)", re.IGNORECASE | re.DOTALL
+)
+"""The names of states that an operator's table has, or could have, for other columns."""
 
 
 @attrs.frozen
@@ -39,6 +45,24 @@ def key_names(codec: ValueCodec | None) -> list[str]:
     if codec is None or codec.description["type"] != "tuple":
         return ["key"]
     return [f"key_{at}" for at in range(1, len(codec.description["elements"]) + 1)]
+
+
+@attrs.frozen
+class StateColumns:
+    """The columns of one state in the table of its operator."""
+
+    value: str
+    written: str
+    expires: str
+
+
+def state_columns(state: str) -> StateColumns:
+    """Return the names of a state's columns, which no other state and no key has.
+
+    The column of values is named like the state, but ``<state> value`` where the name is taken.
+    """
+    value = f"{state} value" if _TAKEN.fullmatch(state) else state
+    return StateColumns(value, f"{state} written", f"{state} expires")
 
 
 class KeyColumns:
@@ -140,6 +164,33 @@ def nested_types(info: StateInfo) -> tuple[ArrowType, ArrowType]:
     if convert is not None:
         each = lambda values: [None if one is None else convert(one) for one in values]  # noqa: E731
     return ArrowType(pa.list_(value.type), each), ArrowType(pa.list_(times.type), None)
+
+
+def expiry_of(written: pa.Array, ttl_us: int) -> pa.Array:
+    """Return when data expire that were last accessed at ``written``, nested in the same way.
+
+    Null: later than any `datetime`.
+    """
+    lib = arrow()
+    if not lib.types.is_nested(written.type):
+        return _later(written, ttl_us)
+    if lib.types.is_map(written.type):
+        times = expiry_of(written.items, ttl_us)
+        entries = [written.type.key_field, written.type.item_field]
+        inner = lib.StructArray.from_arrays([written.keys, times], fields=entries)
+    else:
+        inner = expiry_of(written.values, ttl_us)
+    own = written.buffers()[:2]
+    return lib.Array.from_buffers(written.type, len(written), own, children=[inner])
+
+
+def _later(times: pa.Array, by_us: int) -> pa.Array:
+    import pyarrow.compute as pc
+
+    lib = arrow()
+    later = pc.add(times, lib.scalar(by_us, lib.duration("us")))
+    last = lib.scalar(datetime.max.replace(tzinfo=UTC), times.type)
+    return pc.if_else(pc.less_equal(later, last), later, None)
 
 
 def pages(rows: Iterator[Any]) -> Iterator[list[Any]]:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from forebay_state_api.contract.changes import Shape
-from forebay_state_api.reading.columns import ROWS, KeyColumns, nested_types
+from forebay_state_api.reading.columns import (
+    ROWS,
+    KeyColumns,
+    expiry_of,
+    nested_types,
+    state_columns,
+)
+from forebay_state_api.reading.point_table import live_points
 from forebay_state_api.reading.stored_states import read_by_position
 
 if TYPE_CHECKING:
@@ -20,27 +29,37 @@ if TYPE_CHECKING:
     from forebay_state_api.reading.version_content import VersionContent
 
 
+@attrs.frozen
+class _Column:
+    """A column of values, or of times of last access, which may have one of expiry after it."""
+
+    name: str
+    kind: ArrowType
+    expires: str | None = None
+    ttl_us: int = 0
+
+
 class StateJoin:
     """Joins states, as many key groups in memory as the caller names at a time."""
 
     def __init__(self, content: VersionContent, infos: Sequence[StateInfo]) -> None:
-        """``infos`` are the states, each one column, or two with a TTL."""
+        """``infos`` are the states; `state_columns` names the columns of each."""
         self._content: Final = content
         self._infos: Final = infos
         self._keys: Final = KeyColumns(content.key_codec)
-        self._columns: Final[list[tuple[str, ArrowType]]] = []
-        for info in infos:
-            value, times = nested_types(info)
-            self._columns.append((info.name, value))
-            if info.has_ttl:
-                self._columns.append((written_name(info.name), times))
+        self._columns: Final = [column for info in infos for column in _columns_of(info)]
 
     @property
     def fields(self) -> list[pa.Field]:
         """The fields of the table."""
         import pyarrow as pa
 
-        return [*self._keys.fields, *(pa.field(name, kind.type) for name, kind in self._columns)]
+        fields = [*self._keys.fields]
+        for column in self._columns:
+            fields.append(pa.field(column.name, column.kind.type))
+            if column.expires is not None:
+                fields.append(pa.field(column.expires, column.kind.type))
+        return fields
 
     def arrays(self, part: KeyGroupRange) -> Iterator[list[pa.Array]]:
         """Yield the arrays of each page of the rows of some key groups."""
@@ -58,22 +77,26 @@ class StateJoin:
     def _pages(self, joined: _JoinedColumns) -> Iterator[list[pa.Array]]:
         for start in range(0, len(joined.keys), ROWS):
             page = slice(start, start + ROWS)
-            yield [
-                *self._keys.arrays(joined.keys[page], joined.namespaces[page], joined.groups[page]),
-                *(
-                    kind.array(joined.column(name)[page], f"column {name!r}")
-                    for name, kind in self._columns
-                ),
-            ]
+            keys = joined.keys[page], joined.namespaces[page], joined.groups[page]
+            yield [*self._keys.arrays(*keys), *self._of_states(joined, page)]
+
+    def _of_states(self, joined: _JoinedColumns, page: slice) -> Iterator[pa.Array]:
+        for column in self._columns:
+            values = joined.column(column.name)[page]
+            array = column.kind.array(values, f"column {column.name!r}")
+            yield array
+            if column.expires is not None:
+                yield expiry_of(array, column.ttl_us)
 
     def _joined(self, part: KeyGroupRange) -> _JoinedColumns:
         joined = self._empty()
         with self._content.opened.scanning(part) as backend:
             for info in self._infos:
                 maker = self._content.row_maker(info)
+                until = self._content.expired_until(info)
                 for changes in backend.export(read_by_position(info.spec), ROWS):
-                    if info.shape is Shape.POINT and not info.has_ttl:
-                        joined.add_points(info.name, changes)
+                    if info.shape is Shape.POINT:
+                        joined.add_points(info, changes, until)
                     else:
                         joined.add_rows(info, maker.rows(changes))
         return joined
@@ -83,9 +106,13 @@ class StateJoin:
         return _JoinedColumns(None if codec is None else codec.address)
 
 
-def written_name(state: str) -> str:
-    """Return the name of the column with a state's times of last access."""
-    return f"{state} written"
+def _columns_of(info: StateInfo) -> Iterator[_Column]:
+    names = state_columns(info.name)
+    value, times = nested_types(info)
+    yield _Column(names.value, value)
+    if info.has_ttl:
+        expires = None if info.ttl_us is None else names.expires
+        yield _Column(names.written, times, expires, info.ttl_us or 0)
 
 
 class _JoinedColumns:
@@ -106,21 +133,29 @@ class _JoinedColumns:
         values += [None] * (len(self.keys) - len(values))
         return values
 
-    def add_points(self, name: str, changes: Changes) -> None:
-        """Add the values of a point state without TTL."""
+    def add_points(self, info: StateInfo, changes: Changes, until: int | None) -> None:
+        """Add the values of a point state, with times in µs; ``until``: what has expired."""
+        names = state_columns(info.name)
         for namespace, points in changes.points.items():
-            places = self._placed(namespace, points.keys, points.groups)
-            column = self.column(name)
-            for place, value in zip(places, points.values, strict=True):
-                column[place] = value
+            live = live_points(points, until) if info.has_ttl else points
+            places = self._placed(namespace, live.keys, live.groups)
+            column = self.column(names.value)
+            if not info.has_ttl:
+                for place, value in zip(places, live.values, strict=True):
+                    column[place] = value
+                continue
+            written = self.column(names.written)
+            for place, (us, value) in zip(places, live.values, strict=True):
+                column[place], written[place] = value, us
 
     def add_rows(self, info: StateInfo, rows: Iterable[StateRow]) -> None:
         """Add the rows of any state."""
+        names = state_columns(info.name)
         for row in rows:
             (place,) = self._placed(row.namespace, [row.key], [row.key_group])
-            self.column(info.name)[place] = row.value
+            self.column(names.value)[place] = row.value
             if info.has_ttl:
-                self.column(written_name(info.name))[place] = row.written
+                self.column(names.written)[place] = row.written
 
     def _placed(self, namespace: Any, keys: Sequence[Any], groups: Sequence[int]) -> list[int]:
         """Return the place of each key, a new one where it has none."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import PointChanges
 from forebay_state_api.reading.arrow_types import arrow
-from forebay_state_api.reading.columns import KeyColumns, nested_types
+from forebay_state_api.reading.columns import KeyColumns, expiry_of, nested_types
 from forebay_state_api.reading.stored_states import read_by_position
 
 if TYPE_CHECKING:
@@ -49,28 +49,24 @@ class PointTable:
     def _batch(self, namespace: Any, points: PointChanges) -> pa.RecordBatch:
         values, times = points.values, None
         if self._info.has_ttl:
-            points = self._live(points)
+            points = live_points(points, self._until)
             times = [us for us, _ in points.values]
             values = [value for _, value in points.values]
         arrays = self._keys.arrays_in(namespace, points.keys, points.groups)
         arrays.append(self._value.array(values, "column 'value'"))
         if times is not None:
-            arrays += self._of_times(times)
+            arrays.append(self._times.array(times, "column 'written'"))
+            if self._info.ttl_us is not None:
+                arrays.append(expiry_of(arrays[-1], self._info.ttl_us))
         return arrow().RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _live(self, points: PointChanges) -> PointChanges:
-        """Return what has not expired."""
-        until = self._until
-        if until is None:
-            return points
-        live = [at for at, (us, _) in enumerate(points.values) if us > until]
-        if len(live) == len(points.values):
-            return points
-        columns = (points.keys, points.groups, points.values)
-        return PointChanges(*([column[at] for at in live] for column in columns))
 
-    def _of_times(self, times: list[int]) -> Iterator[pa.Array]:
-        yield self._times.array(times, "column 'written'")
-        if self._info.ttl_us is not None:
-            ends = [us + self._info.ttl_us for us in times]
-            yield self._times.array(ends, "column 'expires'")
+def live_points(points: PointChanges, until: int | None) -> PointChanges:
+    """Return the values with TTL that were last accessed after ``until``; ``None``: all of them."""
+    if until is None:
+        return points
+    live = [at for at, (us, _) in enumerate(points.values) if us > until]
+    if len(live) == len(points.values):
+        return points
+    columns = (points.keys, points.groups, points.values)
+    return PointChanges(*([column[at] for at in live] for column in columns))
