@@ -52,7 +52,7 @@ def quick_checkpoints():
 
     This one also writes a file under another name and renames it.
     """
-    package = "streaming" if pyspark.__version__.startswith("3.") else "streaming.checkpointing"
+    package = "streaming" if pyspark.__version__ < "4.1" else "streaming.checkpointing"
     manager = f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
     return f"spark.sql.streaming.checkpointFileManagerClass={manager}"
 

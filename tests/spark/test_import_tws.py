@@ -30,8 +30,8 @@ from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
 from forebay_state_api.reading import open_state
 
-if pyspark.__version__ < "4.1":
-    pytest.skip("Python's transformWithState with rows is in Spark 4.1", allow_module_level=True)
+if pyspark.__version__ < "4.0":
+    pytest.skip("transformWithState is in Spark 4.0 and newer", allow_module_level=True)
 
 from pyspark.sql.streaming import StatefulProcessor
 
@@ -50,6 +50,41 @@ HOUR_MS = 3_600_000
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
+class InPandas(StatefulProcessor):
+    """Runs a processor of rows on Spark 4.0, which passes and takes pandas' DataFrames."""
+
+    def __init__(self, processor):
+        self.processor = processor
+
+    def init(self, handle):
+        self.processor.init(handle)
+
+    def handleInputRows(self, key, rows, timerValues):
+        given = (Row(**row) for frame in rows for row in frame.to_dict("records"))
+        return self._frames(self.processor.handleInputRows(key, given, timerValues))
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        return self._frames(self.processor.handleExpiredTimer(key, timerValues, expiredTimerInfo))
+
+    def close(self):
+        self.processor.close()
+
+    @staticmethod
+    def _frames(rows):
+        import pandas as pd
+
+        if found := [row.asDict() for row in rows]:
+            yield pd.DataFrame(found)
+
+
+def transform_with_state(grouped, processor, mode):
+    """Run Spark's operator; its form for rows is in Spark 4.1 and newer."""
+    if not hasattr(grouped, "transformWithState"):
+        processor = InPandas(processor)
+        return grouped.transformWithStateInPandas(processor, SCHEMA, "Append", mode)
+    return grouped.transformWithState(processor, SCHEMA, "Append", mode)
+
+
 class Takeover:
     """A query that runs on Spark's operator first and then on ours."""
 
@@ -66,8 +101,7 @@ class Takeover:
         df = self.stage.source(self.schema)
         if self.delay is not None:
             df = df.withWatermark("at", f"{self.delay.seconds} seconds")
-        grouped = df.groupBy(*self.key)
-        with_state = grouped.transformWithState(self.processor, SCHEMA, "Append", self.mode)
+        with_state = transform_with_state(df.groupBy(*self.key), self.processor, self.mode)
         with spark_settings(self.stage.spark, TWS_CONF):
             return self.stage.run(with_state)
 
@@ -513,7 +547,7 @@ def stopped(spark, tmp_path_factory):
     (folder / "in").mkdir()
     (folder / "in" / "0.json").write_text('{"user":"ann","n":1}\n{"n":1}\n')
     df = spark.readStream.schema(SCHEMA).json(str(folder / "in"))
-    with_state = df.groupBy("user").transformWithState(NullKeys(), SCHEMA, "Append", "None")
+    with_state = transform_with_state(df.groupBy("user"), NullKeys(), "None")
     with spark_settings(spark, TWS_CONF):
         writer = with_state.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
         writer.format("noop").trigger(availableNow=True).start().awaitTermination()
