@@ -22,7 +22,9 @@ from forebay_state_api import (
 )
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.reading import ALL
+from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.testing import ManualClock
+from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.savepoints import create_savepoint
 
 
@@ -138,6 +140,16 @@ def test_a_complete_version_is_shown_only_where_asked_for(job, read):
     with pytest.raises(ConfigurationError, match="no final version 3; the newest complete"):
         read(version=3)
     assert read(version=1).get("seen", ("bob", 2)) == []
+
+
+def test_a_version_that_is_named_outright_says_whether_it_is_final(job, read):
+    newest = read(provisional=True)
+    source = newest.source
+    for version, final in ((1, True), (2, True), (3, False)):
+        with snapshot_of(source, RunVersion(version=version, run_key=newest.run)) as snapshot:
+            assert repr(snapshot).endswith(f"version {version}, run {newest.run}>")
+            assert snapshot.final is final
+            assert repr(snapshot).endswith(", final>" if final else ", provisional>")
 
 
 def test_a_restart_makes_the_version_that_it_continues_final(job, read):

@@ -20,7 +20,6 @@ from forebay_state_api.reading.feed import ChangeFeed
 from forebay_state_api.reading.positions import Position
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.versions.epochs import RunVersion
-from forebay_state_api.versions.finality import Shown
 
 if TYPE_CHECKING:
     from forebay_console.watching.operator import WatchedOperator
@@ -152,7 +151,7 @@ class ContentReader:
 
     def _opened(self, version: VersionFigures) -> Snapshot:
         at = RunVersion(version=version.version, run_key=version.run_key)
-        return snapshot_of(self._source, Shown(at, final=False))
+        return snapshot_of(self._source, at)
 
 
 def _content(snapshot: Snapshot, text: str, namespace: str | None) -> KeyContent:

@@ -20,7 +20,7 @@ from forebay_state_api.reading.difference import HELD_BYTES, Difference
 from forebay_state_api.reading.positions import START, Position, fork_of, is_before, is_stored
 from forebay_state_api.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_of
 from forebay_state_api.reading.version_content import VersionPart
-from forebay_state_api.versions.finality import Shown, newest_shown
+from forebay_state_api.versions.finality import newest_shown
 from forebay_state_api.versions.pins import LEASE, Pin
 from forebay_state_api.versions.timeline import timeline_version
 
@@ -164,7 +164,7 @@ class ChangeFeed:
             return None
         return snapshot_of(
             self.source,
-            Shown(position.at, final=not self._provisional),
+            position.at,
             cache_bytes=cache_bytes,
             lease=lease,
             show_expired=show_expired,

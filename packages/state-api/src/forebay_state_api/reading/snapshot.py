@@ -29,13 +29,14 @@ from forebay_state_api.reading.operator_state import operator_state_parts
 from forebay_state_api.reading.rows import ALL, Cell, StateRow, Timer, cells_of, time_of
 from forebay_state_api.reading.stored_states import StateInfo, timer_spec
 from forebay_state_api.reading.version_content import KEYS, VersionContent, VersionPart
+from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_api.versions.finality import Shown, is_final
 from forebay_state_api.versions.pins import LEASE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from forebay_state_api.contract.backend import Scan, StateBackend, Table
-    from forebay_state_api.versions.finality import Shown
 
 CACHE_BYTES: Final = 64 << 20
 """The default budget for what the backend keeps between look-ups."""
@@ -44,7 +45,7 @@ _THREADS: Final = 16
 
 def snapshot_of(
     source: ReadFrom,
-    chosen: Shown,
+    chosen: Shown | RunVersion,
     *,
     backend: type[StateBackend] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -53,11 +54,12 @@ def snapshot_of(
     show_expired: bool = False,
     part: VersionPart | None = None,
 ) -> Snapshot:
-    """Open a version that was chosen, or a part of it.
+    """Open a version, or a part of it; a version alone may be final or not.
 
     ``backend`` defaults to the installed one that made it, and ``options`` to its settings.
     """
-    reader = source.open(chosen.at, lease, None if part is None else part.key_groups)
+    at, final = (chosen.at, chosen.final) if isinstance(chosen, Shown) else (chosen, None)
+    reader = source.open(at, lease, None if part is None else part.key_groups)
     try:
         name = reader.manifests[0].backend
         made_by = backend or plugins().backend(name)
@@ -69,7 +71,7 @@ def snapshot_of(
             cache_bytes=cache_bytes,
             renew_every_s=lease.total_seconds() / 3,
         )
-        return Snapshot(opened, source, final=chosen.final, show_expired=show_expired, part=part)
+        return Snapshot(opened, source, final=final, show_expired=show_expired, part=part)
     except BaseException:
         reader.close()
         raise
@@ -88,16 +90,23 @@ class Snapshot(VersionContent):
         opened: OpenedVersion,
         source: ReadFrom,
         *,
-        final: bool,
+        final: bool | None,
         show_expired: bool = False,
         part: VersionPart | None = None,
     ) -> None:
-        """Created by `open_state`."""
+        """Created by `open_state`; ``final`` is ``None`` if that is not known yet."""
         super().__init__(opened, show_expired=show_expired, part=part)
         self.source: Final = source
-        self.final: Final = final
-        """Whether the version can no longer be replaced by a replay of its batch."""
+        self._final = final
         self.backend: Final = opened.backend.name
+
+    @property
+    def final(self) -> bool:
+        """Whether the version can no longer be replaced by a replay of its batch."""
+        if self._final is None:
+            at = RunVersion(version=self.version, run_key=self.run or None)
+            self._final = is_final(self.source.storage, at)
+        return self._final
 
     @property
     def batch_time(self) -> datetime | None:
@@ -282,8 +291,8 @@ class Snapshot(VersionContent):
 
     def __repr__(self) -> str:
         """Show the position, and whether it is final."""
-        shown = "final" if self.final else "provisional"
-        return f"<Snapshot of {self.uid!r}, version {self.version}, run {self.run}, {shown}>"
+        shown = {None: "", True: ", final", False: ", provisional"}[self._final]
+        return f"<Snapshot of {self.uid!r}, version {self.version}, run {self.run}{shown}>"
 
     def _batches(self, groups: Sequence[int]) -> list[list[int]]:
         """Divide look-ups, given by their key groups, into those that open one range together.
