@@ -2,8 +2,8 @@
 
 The loops of `record_methods`, with what only such operators need: the journal is empty when a
 record begins, the scheduler knows its row, and an error, or a row that does not fit, fails the
-record. Most records emit one row, which passes the quick test alone. The rows of a
-record that was set aside are checked when it ends.
+record. Most records end at once and return one row, which passes the quick test: they come first.
+The rows of a record that was set aside are checked when it ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
     check: RowCheck = scheduler.row_check
     passes = check.passes
     rows_out = host.rows_out
-    extend = rows_out.extend
+    append, extend = rows_out.append, rows_out.extend
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
@@ -53,6 +53,15 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
         journal.last = None
         try:
             rows = fn(row, context)
+            if (
+                rows.__class__ is list
+                and len(rows) == 1
+                and len(rows_out) == mark
+                and scheduler.current is None
+                and passes(rows[0])
+            ):
+                append(rows[0])
+                continue
             if rows.__class__ is list or rows.__class__ is types.GeneratorType:
                 extend(rows)
             elif rows is not None:
@@ -88,6 +97,14 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
         journal.last = None
         try:
             result = fn(row, context)
+            if (
+                result.__class__ is tuple
+                and len(rows_out) == mark
+                and scheduler.current is None
+                and passes(result)
+            ):
+                append(result)
+                continue
             if result.__class__ is tuple:
                 append(result)
             else:
@@ -127,7 +144,7 @@ async def _drive_coroutines(
     check: RowCheck = scheduler.row_check
     passes = check.passes
     rows_out = host.rows_out
-    extend, give = rows_out.extend, partial(give_out, host)
+    append, extend, give = rows_out.append, rows_out.extend, partial(give_out, host)
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
@@ -139,6 +156,15 @@ async def _drive_coroutines(
         journal.last = None
         try:
             rows = await fn(row, context)
+            if (
+                rows.__class__ is list
+                and len(rows) == 1
+                and len(rows_out) == mark
+                and scheduler.current is None
+                and passes(rows[0])
+            ):
+                append(rows[0])
+                continue
             if rows is not None:
                 (extend if rows.__class__ is list else give)(rows)
             if scheduler.current is None:
