@@ -2,8 +2,8 @@
 
 Records that also await a turn of asyncio's loop are compared with those that do not, and records
 that fail alone (``on_error="column"``) with those that fail the micro-batch. For these two the time
-includes the check of rows and the Arrow batches of the output, which are written after each Arrow
-batch of the input, as on Spark: rows that the check has seen are quicker to write.
+includes the check of rows and the Arrow batches of the output, as on Spark: rows that the check has
+seen are quicker to write. They take turns after each Arrow batch of the input.
 
 ``python -m benchmarks.engine``. Rows are named tuples in memory, state is on the heap backend,
 nothing is committed.
@@ -103,25 +103,41 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
     rows = rows_in_memory(keys, ROWS * count)
     with ExitStack() as opened:
         engines: dict[str, EngineDrive] = {}
-        drives: dict[str, Drive] = {"bare": bare_loop()}
+        alone: dict[str, Drive] = {"bare": bare_loop()}
+        with_output: dict[str, Drive] = {}
         for form, function in FUNCTIONS.items():
             for name, (error_rows, writer) in _kinds(form).items():
                 engine = EngineDrive(function(), f"memory://bench-{name}", error_rows=error_rows)
                 engines[name] = opened.enter_context(engine)
+                drives = alone if writer is None else with_output
                 drives[name] = partial(_drive, engine, writer)
-        parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
-        batches = [RowBatch(part, *engines["sync"].columns_of(part)) for part in parts]
-        took: dict[str, list[float]] = {name: [] for name in drives}
-        _warm_and_check(drives, batches)
+        cut = partial(_cut, rows, engines["sync"])
+        _warm_and_check(alone | with_output, cut(ROWS))
         begin_task()  # which makes collections rare, and skips what is loaded, as on Spark
         try:
-            for _ in range(pairs):
-                for name, drive in drives.items():
-                    took[name].append(seconds(drive, batches))
+            took = in_turn(alone, pairs, [cut(ROWS)])
+            took |= in_turn(with_output, pairs, [[part] for part in cut(INPUT_ROWS)])
         finally:
             gc.unfreeze()
     lines = [_line(keys, form, took, len(rows)) for form in BOUNDS]
     return lines + [_line_alone(keys, form, took, len(rows)) for form in BOUNDS]
+
+
+def _cut(rows: Sequence[Event], engine: EngineDrive, size: int) -> list[RowBatch]:
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return [RowBatch(part, *engine.columns_of(part)) for part in parts]
+
+
+def in_turn(
+    drives: Mapping[str, Drive], pairs: int, turns: Sequence[Sequence[RowBatch]]
+) -> dict[str, list[float]]:
+    """Return the CPU times of each drive, one for each pair; the drives take turns in it."""
+    took: dict[str, list[float]] = {name: [0.0] * pairs for name in drives}
+    for pair in range(pairs):
+        for turn in turns:
+            for name, drive in drives.items():
+                took[name][pair] += seconds(drive, turn)
+    return took
 
 
 def _kinds(form: str) -> dict[str, tuple[ErrorRows | None, Writer | None]]:
@@ -138,14 +154,8 @@ def _kinds(form: str) -> dict[str, tuple[ErrorRows | None, Writer | None]]:
 
 def _drive(engine: EngineDrive, writer: Writer | None, batch: RowBatch) -> list[Any]:
     """Return the output's rows, or its Arrow batches if there is a writer."""
-    if writer is None:
-        return engine(batch.rows, batch.keys, batch.groups)
-    output: list[Any] = []
-    for start in range(0, len(batch.rows), INPUT_ROWS):
-        part = slice(start, start + INPUT_ROWS)
-        rows = engine(batch.rows[part], batch.keys[part], batch.groups[part])
-        output += writer.batches(rows, OUTPUT_ROWS)
-    return output
+    rows = engine(batch.rows, batch.keys, batch.groups)
+    return rows if writer is None else writer.batches(rows, OUTPUT_ROWS)
 
 
 def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[RowBatch]) -> None:
