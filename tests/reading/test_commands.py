@@ -503,6 +503,10 @@ WITH_SECRET = f"spark.forebay.storage.secret-access-key={SECRET}"
         ("import", "--remove-key", "ann,1", "--replace", f"memory://none?sig={SECRET}"),
         ("import", f"account=s3://user:{SECRET}@bucket/in.parquet", "--replace", "none"),
         ("import", f"account=s3://bucket/in.parquet?sig={SECRET}", "--replace", "none"),
+        ("import", f"s3://bucket/in.parquet?sig={SECRET}", "--replace", "none"),
+        ("import", f"https://user:a={SECRET}@host/in.parquet", "--replace", "none"),
+        ("import", f"account=s3:/bucket/in.parquet?sig={SECRET}", "--replace", "none"),
+        ("import", "--timers", f"s3://bucket/in.parquet?a={SECRET}", "--replace", "none"),
     ],
 )
 def test_secrets_are_not_printed(job, tmp_path, arguments):

@@ -18,35 +18,39 @@ def input_tables(arguments: tuple[str, ...], timers: str | None) -> Tables:
     states: dict[str, Any] = {}
     operator = None
     for argument in arguments:
+        _refuse_url(argument)  # before it is split: a secret may contain an equals sign
         state, is_named, path = argument.partition("=")
         if not is_named:
             state, path = "", argument
         elif not (state and path):
             raise ConfigurationError(
-                f"{redacted(argument)!r} is not of the form STATE=FILE, as in total=total.parquet"
+                f"{argument!r} is not of the form STATE=FILE, as in total=total.parquet"
             )
         if (state and state in states) or (not state and operator is not None):
-            raise ConfigurationError(
-                f"{redacted(argument)!r}: there is a file of the same rows before it"
-            )
+            raise ConfigurationError(f"{argument!r}: there is a file of the same rows before it")
         if state:
             states[state] = _table(path)
         else:
             operator = _table(path)
+    if timers is not None:
+        _refuse_url(timers)
     return Tables(
         states=states, operator=operator, timers=None if timers is None else _table(timers)
     )
+
+
+def _refuse_url(argument: str) -> None:
+    if ":/" in argument:
+        raise ConfigurationError(
+            f"{redacted(argument)} is a URL, and a table is a file here, or a folder of files. In "
+            "Python forebay_state_api.importing takes a pyarrow.dataset, which may be of a store"
+        )
 
 
 def _table(path: str) -> Any:
     """Open a file, or a folder of files."""
     import pyarrow.dataset
 
-    if "://" in path:
-        raise ConfigurationError(
-            f"{redacted(path)} is a URL, and a table is a file here, or a folder of files. In "
-            "Python forebay_state_api.importing takes a pyarrow.dataset, which may be of a store"
-        )
     lib: Any = arrow()
     form = _format_of(Path(path))
     try:
