@@ -17,6 +17,7 @@ from forebay_state_api import (
     ListStateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.keys import key_group_of, subtask_of
 
 pytestmark = pytest.mark.spark
 
@@ -148,13 +149,22 @@ def test_the_short_forms_take_part(spark, method):
     assert found == [(1, None), (None, "ZeroDivisionError"), (1, None)]
 
 
-def test_too_many_failures_fail_the_batch(spark):
-    rows = spark.createDataFrame([("a", 0)] * 3, INPUT)
-    side = keyed(rows, "user", uid="u", parallelism=1, on_error="column", error_limit=2)
+def test_a_subtask_with_too_many_failures_in_a_batch_fails_it(stage):
+    assert [subtask_of(key_group_of(user, 128), 2, 128) for user in "ab"] == [1, 0]
+    limits = {"on_error": "column", "error_limit": 2}
+    side = keyed(stage.source(), "user", uid="u", parallelism=2, max_parallelism=128, **limits)
     out = side.map(lambda row: (row.user, 1 // row.n), INPUT)
+    for _ in range(2):
+        stage.put(*[{"user": user, "n": 0} for user in "abab"])
+    stage.run(out)
+    assert len(stage.rows(INPUT)) == 8, "two in each subtask and batch"
+    stage.put(*[{"user": user, "n": 0} for user in "aab"])
+    stage.put(*[{"user": user, "n": 0} for user in "aaa"])
     with pytest.raises(Exception, match="more than error_limit=2 records") as caught:
-        out.collect()
+        stage.run(out)
+    assert "operator 'u', " in str(caught.value)
     assert "key a: ZeroDivisionError" in str(caught.value)
+    assert len(stage.rows(INPUT)) == 11
 
 
 @pytest.mark.parametrize(
