@@ -10,9 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from forebay_spark_runtime import RestoreFrom, keyed
+from forebay_spark_runtime import RestoreFrom, broadcast, keyed
 from forebay_state_api import (
+    KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
+    MapStateDescriptor,
     SortedMapStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
@@ -121,6 +123,50 @@ def test_a_savepoint_has_sorted_maps_and_timers_and_its_ttl_may_be_switched_on(s
     found = later(stage, "saved", restore_from=saved, parallelism=3, function=Forgetful())
     fired = [(f"{user} has [1, 2, 3]", n) for user in ("ann", "bob") for n in (1, 2, 3)]
     assert sorted(found, key=str) == sorted([("ann", 3), ("cyd", None), *fired], key=str)
+
+
+class Capped(KeyedBroadcastProcessFunction):
+    """Adds up a user's numbers, but of each row not more than the newest rule says."""
+
+    def open(self, context):
+        self.sum = context.get_state(ValueStateDescriptor("sum", int, default=0))
+        self.most = context.get_broadcast_state(MapStateDescriptor("most", str, int))
+
+    def process_element(self, row, ctx):
+        self.sum.update(self.sum.value() + min(row.n, self.most.get("any") or 0))
+        yield row.user, self.sum.value()
+
+    def process_broadcast_element(self, row, ctx):
+        self.most.put("any", row.n)
+
+
+def capped(stage, name, rows, rule=None, **options):
+    """Run a query on rows, and perhaps a rule; return all its output."""
+    folder = stage.folder / name
+    stage.put(*[{"user": user, "n": n} for user, n in rows], into=folder / "rows")
+    if rule is not None:
+        stage.put({"n": rule}, into=folder / "rules")
+    operator = keyed(
+        stage.source(folder=folder / "rows"), "user", uid="totals", state_dir=stage.state, **options
+    )
+    rules = broadcast(stage.source("n long", folder=folder / "rules"))
+    found = operator.connect(rules).process(Capped(), SCHEMA)
+    stage.run(found, checkpoint=folder / "checkpoint", output=folder / "output")
+    return stage.rows(SCHEMA, output=folder / "output")
+
+
+def test_a_savepoint_has_broadcast_state(stage):
+    users = [f"user{n}" for n in range(6)]
+    capped(stage, "source", [(user, 100) for user in users], rule=10, parallelism=2)
+    source = query_id(stage.folder / "source" / "checkpoint")
+    create_savepoint(stage, source)
+    capped(stage, "source", [("user0", 100)], rule=20, parallelism=2)
+    rows = [(user, 100) for user in [*users, "new"]]
+    saved = RestoreFrom(source, savepoint="mine")
+    found = capped(stage, "saved", rows, restore_from=saved, parallelism=5)
+    assert found == [("new", 10), *((user, 20) for user in users)]
+    found = capped(stage, "newest", rows, restore_from=source, parallelism=1)
+    assert found == [("new", 20), ("user0", 50), *((user, 30) for user in users[1:])]
 
 
 def create_savepoint(stage, source):
