@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from forebay_spark_runtime import keyed
+from forebay_spark_runtime import broadcast, keyed
 from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
 
 pytestmark = pytest.mark.spark
@@ -22,6 +22,11 @@ SOAK_RESTARTS = 20
 def everybody(stage, times):
     for _ in range(times):
         stage.put(*[{"user": user} for user in USERS])
+
+
+def put_rules(stage, count):
+    for n in range(count):
+        stage.put({"n": n}, into=stage.folder / "rules")
 
 
 def all_counts(times):
@@ -90,6 +95,12 @@ class Slow(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
+class SlowCoroutine(Slow):
+    async def process_element(self, row, ctx):
+        for counted in super().process_element(row, ctx):
+            yield counted
+
+
 def kill_workers(stage, kills, restarts, batches):
     everybody(stage, batches)
     killing = kills("counts")
@@ -103,6 +114,19 @@ def test_workers_killed_at_random_moments(stage, kills):
     kill_workers(stage, kills, RESTARTS, batches=8)
 
 
+def test_workers_killed_beside_a_broadcast_input(stage, job, kills):
+    batches = 4
+    everybody(stage, batches)
+    put_rules(stage, batches)
+    killing = kills("counts")
+    rules = broadcast(stage.source("n long", folder=stage.folder / "rules"))
+    counting = keyed(stage.source(), "user", uid="counts", parallelism=2).connect(rules)
+    slow = SlowCoroutine(killing.hold, batches - 1)
+    counted = counting.process(job("counting").CountWithRules(slow), SCHEMA)
+    killing.workers(counted, restarts=RESTARTS, batches=batches)
+    assert stage.rows(SCHEMA) == all_counts(batches)
+
+
 @pytest.mark.soak
 def test_workers_killed_again_and_again(stage, kills):
     # If a kill comes too late, more versions have been made.
@@ -110,11 +134,13 @@ def test_workers_killed_again_and_again(stage, kills):
 
 
 @pytest.mark.timeout(300)
-def test_a_task_that_fails_is_run_again_in_place(stage, drive):
+@pytest.mark.parametrize("rules", [False, True])
+def test_a_task_that_fails_is_run_again_in_place(stage, drive, rules):
     """If Spark may try a task again, neither an exception nor a worker's end ends the query."""
     everybody(stage, 5)
-    trouble = {"1": "raise", "3": "exit"}
-    assert drive(trouble=trouble).end() is None
+    put_rules(stage, 5)
+    trouble = {"1": "raise", "2": "exit after rule", "3": "exit"}
+    assert drive(trouble=trouble, rules=rules).end() is None
     assert stage.rows(SCHEMA) == all_counts(5)
     attempts = {version: len(names) for version, names in stage.manifests().items()}
     assert attempts == dict.fromkeys((1, 2, 3, 4, 5), 2)
@@ -166,8 +192,7 @@ def test_two_drivers_of_one_checkpoint(stage, drive, kills):
 
 def kill_drivers(stage, drive, job, kills, restarts, batches):
     everybody(stage, batches)
-    for _ in range(batches):
-        stage.put({"user": "everybody"}, into=stage.folder / "rules")
+    put_rules(stage, batches)
 
     def start(turn):
         return drive(parallelism=1 + turn % 3, pause=0.005, rules=True)
