@@ -31,6 +31,7 @@ TOGETHER = {
     "tests/spark/test_pipelines.py": "tests/spark/test_connect.py",
     "tests/spark/test_ordered_wait_kills.py": "tests/spark/test_failures.py",
     "tests/spark/test_timers_and_ttl_kills.py": "tests/spark/test_failures.py",
+    "tests/spark/test_failing_records_kills.py": "tests/spark/test_failures.py",
 }
 """Files that share another JVM than the session's, and the file with which they run."""
 LONGEST = ("tests/test_third_party.py", "tests/test_demo.py")
