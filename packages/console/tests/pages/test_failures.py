@@ -44,6 +44,41 @@ def test_one_operator_that_cannot_be_read_leaves_the_others(failing):
     assert (answer.status_code, "the store is on fire" in answer.text) == (502, True)
 
 
+class Broken(ForwardingStorage):
+    """Has an error that nobody expected below a folder; its text holds a key."""
+
+    def around(self, operation, name, request):
+        if name.startswith("clicks/sessions"):
+            raise RuntimeError("user-7 is not a name")
+        return request()
+
+
+def test_an_error_that_nobody_expected_is_one_operators_too(state_dir, new_console, caplog):
+    console = new_console(Broken(open_storage(state_dir)), ttl_s=0)
+    for _ in range(3):
+        page = console.page("/")
+        assert "not readable" in page
+        assert "RuntimeError" in page
+        assert "user-7" not in page
+    assert console.get(HEAP).status_code == 200
+    for path in (LSM, "/metrics"):
+        answer = console.get(path)
+        assert answer.status_code == 500
+        assert "RuntimeError" in answer.text
+        assert "user-7" not in answer.text
+        assert "frame-ancestors" in answer.headers["content-security-policy"]
+    (logged,) = caplog.records
+    assert "user-7 is not a name" in str(logged.exc_info[1])
+    assert "in around" in caplog.text, "the traceback reaches where the error came from"
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "9" * 16, "-1", "latest", "\N{SUPERSCRIPT TWO}"])
+def test_what_is_no_number_of_a_version_is_not_here(console, number):
+    answer = console.get(f"{HEAP}/versions/{number}")
+    assert answer.status_code == 404
+    assert len(answer.text) < 10_000
+
+
 def test_a_scrape_that_would_be_incomplete_fails(failing):
     assert failing.get("/metrics").status_code == 502
 

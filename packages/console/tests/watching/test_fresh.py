@@ -64,6 +64,16 @@ def test_an_error_is_shared_as_a_value_is(fresh, source):
     assert fresh.get() == 2
 
 
+def test_a_shared_error_shows_where_it_came_from_and_not_who_asked_before(fresh, source):
+    source.error = OSError("gone")
+    for _ in range(3):
+        with pytest.raises(OSError, match="gone") as found:
+            fresh.get()
+        functions = [frame.name for frame in found.traceback]
+    assert functions[-1] == "read"
+    assert functions.count("get") == 1
+
+
 def test_those_who_ask_at_once_wait_for_one_read():
     begun, go_on = threading.Event(), threading.Event()
     reads = []

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
+    from forebay_console.pages.faults import Faults
     from forebay_console.watching import OperatorView, StateDirectory, WatchedOperator
     from forebay_console.watching.summaries import VersionSummary
 
@@ -46,17 +47,21 @@ class OperatorRow:
     problem: str = ""
 
 
-def overview(directory: StateDirectory, now: datetime) -> Mapping[str, Any]:
+def overview(directory: StateDirectory, now: datetime, faults: Faults) -> Mapping[str, Any]:
     """Return what the template shows."""
-    rows = [_row(operator, now) for operator in directory.operators()]
+    rows = [_row(operator, now, faults) for operator in directory.operators()]
     return {"operators": rows, "queries": len({row.query for row in rows})}
 
 
-def _row(operator: WatchedOperator, now: datetime) -> OperatorRow:
+def _row(operator: WatchedOperator, now: datetime, faults: Faults) -> OperatorRow:
+    """Return an operator's row; an error of this operator leaves the others."""
     try:
         return row_of(operator.look(), now)
-    except ForebayError as error:  # of this operator alone
-        return attrs.evolve(_names(operator.stored), problem=str(error))
+    except ForebayError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
+        problem = faults.named(operator.stored.folder, error)
+    return attrs.evolve(_names(operator.stored), problem=problem)
 
 
 def row_of(operator: OperatorView, now: datetime) -> OperatorRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -23,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 from forebay_console.pages.access import COOKIE, LOGIN, Access, Guard
 from forebay_console.pages.compaction import compaction
 from forebay_console.pages.difference import difference
+from forebay_console.pages.faults import Faults
 from forebay_console.pages.files import files
 from forebay_console.pages.kept import kept
 from forebay_console.pages.key_groups import key_groups
@@ -46,6 +50,8 @@ _log = logging.getLogger(__name__)
 
 _FORM_BYTES: Final = 4_096
 """The longest body of a request."""
+_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+"""The number of a version: no longer than those that storage has."""
 _STATIC: Final = Path(__file__).parent / "static"
 
 OperatorPage = Callable[["OperatorView", Request], Mapping[str, Any]]
@@ -71,6 +77,8 @@ def application(
     pages = Starlette(
         routes=site.routes(),
         exception_handlers={HTTPException: site.refused, ForebayError: site.failed},
+        # Not a handler of Starlette's: it would raise the error again, into the server's log.
+        middleware=[Middleware(ExceptionMiddleware, handlers={Exception: site.broken})],
     )
     return Guard(pages, access)
 
@@ -99,6 +107,7 @@ class _Site:
             "has_token": access.token is not None,
         }
         self._pages: Final = Templates(shared)
+        self._faults: Final = Faults()
 
     def routes(self) -> list[BaseRoute]:
         """Return the addresses."""
@@ -112,7 +121,7 @@ class _Site:
             self._of_operator(
                 "/compaction", "compaction", lambda o, _: compaction(o, self._gateway)
             ),
-            self._of_operator("/versions/{version:int}", "version", _version),
+            self._of_operator("/versions/{version}", "version", _version),
             self._of_operator("/keys", "keys", lambda o, r: keys(o, *self._asked(o, r))),
             self._of_operator(
                 "/difference", "difference", lambda o, r: difference(o, *self._asked(o, r))
@@ -128,7 +137,7 @@ class _Site:
         return Response(encode(self._registry), headers={"Content-Type": content_type})
 
     def _overview(self, request: Request) -> Response:
-        content = overview(self._directory, _now())
+        content = overview(self._directory, _now(), self._faults)
         return self._pages.page(request, "overview.html", content)
 
     def _of_operator(self, path: str, name: str, content: OperatorPage) -> Route:
@@ -187,13 +196,20 @@ class _Site:
         _log.warning("%r: %s", request.url.path, error)
         return await self._error(request, 502, str(error))
 
+    async def broken(self, request: Request, error: Exception) -> Response:
+        """Return the page of an error that nobody expected: its text may hold content."""
+        return await self._error(request, 500, self._faults.named(request.url.path, error))
+
     async def _error(self, request: Request, status: int, message: str) -> Response:
         content = {"status": status, "message": message}
         return await run_in_threadpool(self._pages.page, request, "error.html", content, status)
 
 
 def _version(operator: OperatorView, request: Request) -> Mapping[str, Any]:
-    number: int = request.path_params["version"]
+    asked = request.path_params["version"]
+    if _NUMBER.fullmatch(asked) is None:
+        raise HTTPException(404, "Versions are whole numbers.")
+    number = int(asked)
     found = version(operator, number)
     if found is None:
         raise HTTPException(

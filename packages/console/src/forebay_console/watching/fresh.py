@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +32,8 @@ class Fresh(Generic[T]):
         self._reading: Final = threading.Lock()
         self._until = float("-inf")
         self._known: tuple[T] | Exception | None = None
+        self._traceback: TracebackType | None = None
+        """Where an error came from, without those who got it."""
 
     def get(self) -> T:
         """Return the value. Raises what the newest read raised, for as long as a value is kept."""
@@ -48,13 +51,13 @@ class Fresh(Generic[T]):
         if isinstance(known, tuple):
             return known[0]
         assert known is not None
-        raise known.with_traceback(None)
+        raise known.with_traceback(self._traceback)
 
     def _renew(self) -> None:
         began = self._now()
         try:
-            self._known = (self._read(),)
+            self._known, self._traceback = (self._read(),), None
         except Exception as error:  # noqa: BLE001 - every viewer gets it
-            self._known = error
+            self._known, self._traceback = error, error.__traceback__
         read = self._now()
         self._until = read + max(self._ttl_s, _REST * (read - began))
