@@ -8,9 +8,11 @@ import re
 import pytest
 
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import OperatorStorage
 from forebay_state_api.versions.layout import Coordinates
+from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import put_marker
 from forebay_state_api.versions.savepoints import create_savepoint
 
@@ -67,6 +69,47 @@ def test_a_version_shows_where_its_time_went(console):
     assert sum(int(row[4]) for row in subtasks) == 80
     assert f'href="{HEAP}/versions/11" rel="prev"' in page
     assert 'rel="next"' not in page
+
+
+@pytest.mark.parametrize("newer", [1, 98, 99, 100, 101, 150])
+def test_an_old_version_is_compared_with_the_one_before_it(new_console, newer):
+    """Its first micro-batch after a restart is named, however many versions are newer."""
+    operator = OperatorStorage(MemoryStorage(f"memory://restart-{newer}"), "clicks/visits")
+    for version in range(1, 3 + newer):
+        run = "a" if version == 1 else "b"
+        phase = "open" if version == 2 else "function"
+        put_version(operator, version, run, {"phase_seconds": {phase: 1.0 + version % 7}})
+    page = new_console(operator.root).page(f"{HEAP}/versions/2")
+    assert "it was the first micro-batch after a restart" in page
+
+
+def put_version(operator, version: int, run: str, metrics: dict[str, object]) -> None:
+    by = Coordinates(
+        version=version,
+        max_parallelism=8,
+        parallelism=1,
+        subtask=0,
+        range=KeyGroupRange(0, 7),
+        epoch=1 if run == "a" else 2,
+        run_key=run * 16,
+        attempt_id=version,
+        random_id=f"{version:024x}",
+    )
+    manifest = Manifest(
+        made=by,
+        uid="visits",
+        backend="toy",
+        parents=[],
+        opened_version=version - 1,
+        now_us=0,
+        files=[],
+        meta={},
+        protected=(),
+        descriptions={},
+        operator_state={},
+        metrics=metrics,
+    )
+    put_manifest(operator, manifest)
 
 
 def test_an_unknown_version_is_not_here(console):

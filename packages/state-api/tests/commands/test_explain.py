@@ -50,6 +50,20 @@ def test_a_batch_that_the_janitor_has_cleared(make_job, invoke, tmp_path):
     assert "Batch 0" not in invoke(explain, "--state-dir", tmp_path), "not of the last 100"
 
 
+def test_the_version_before_the_batch_may_be_in_the_history_alone(make_job, invoke, tmp_path):
+    job = make_job()
+    job.version(1, metrics=took(1.0))
+    opened = {"phase_seconds": {"open": 9.0}}
+    job.version(2, metrics=opened, run="b", epoch=2)
+    job.versions(3, 120, metrics=took(1.0), run="b", epoch=2)
+    for version in (1, 2):  # an object of the history for each
+        cleared = list_version(job.storage, version).objects
+        remember(job.storage, [one for one in cleared if one.manifest])
+        job.storage.delete([one.name for one in cleared])
+    printed = invoke(explain, "--state-dir", tmp_path, "--batch", 1)
+    assert "the first micro-batch after a restart" in printed
+
+
 def test_several_operators_must_be_distinguished(stored, make_job, invoke):
     make_job(uid="sessions").version(1, metrics=took(1.0))
     with pytest.raises(ConfigurationError, match="clicks / sessions, clicks / visits"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SUBTASKS: Final = 200
 """The most rows of the table; the slowest come first."""
 _COMPARED: Final = 100
-"""Versions that a version is compared with."""
+"""Versions that a version is compared with: the newest ones, and the one before it."""
 _MEANINGS: Final = {metric.key: metric.meaning for metric in KEYED}
 
 
@@ -37,7 +37,7 @@ def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
     return {
         "version": found,
         "summary": summary,
-        "explanation": _explanation(operator, found),
+        "explanation": _explanation(operator, at),
         "newer": versions[at - 1].version if at else None,
         "older": versions[at + 1].version if at + 1 < len(versions) else None,
         "stored": operator.is_stored(found),
@@ -56,11 +56,14 @@ def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
 _OTHERS: Final = {"files": "Files that the version is read from."}
 
 
-def _explanation(operator: OperatorView, found: VersionFigures) -> Explanation | None:
-    """Explain the version's time, compared with the newest versions; ``None`` without times."""
+def _explanation(operator: OperatorView, at: int) -> Explanation | None:
+    """Explain the time of the version at a place of the timeline; ``None`` without times."""
+    versions = operator.timeline.versions
+    found = versions[at]
     if found.slowest is None:
         return None
-    compared = Timeline(versions=[found, *operator.timeline.versions[:_COMPARED]])
+    old = versions[max(at, _COMPARED) : at + 2]
+    compared = Timeline(versions=[*versions[:_COMPARED], *old])
     manifest = next(iter(operator.manifests_named([found.slowest.manifest])), None)
     evidence = Evidence.of(found, compared, manifest)
     return None if evidence is None else explain(evidence)

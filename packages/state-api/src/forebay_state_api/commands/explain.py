@@ -74,10 +74,10 @@ def explain(
 
 
 def _timeline(storage: ObjectStorage, batch: int | None) -> Timeline:
-    """Return the versions that are needed: the newest ones, and back to the batch."""
+    """Return the versions that are needed: the newest ones, and back to that before the batch's."""
     listing = list_operator(storage)
     newest = listing.timeline.newest
-    back = 0 if newest is None or batch is None else newest.version - batch
+    back = 0 if newest is None or batch is None else newest.version - batch + 1
     return HistoryReader(storage).timeline(listing, min(KEPT_VERSIONS, max(_COMPARED, back)))
 
 
