@@ -23,6 +23,12 @@ ON_CALL = (FOLDER.parent / "docs" / "how-to" / "on-call.md").read_text()
 RULES = next(job for job in SCRAPE if job["job_name"] == "spark")["metric_relabel_configs"]
 
 
+def test_tokens_are_sent_over_tls_alone():
+    shown = [job for job in SCRAPE if "authorization" in job]
+    assert [job["job_name"] for job in shown] == ["forebay-console"]
+    assert all(job["scheme"] == "https" and job["tls_config"]["ca_file"] for job in shown)
+
+
 def relabelled(labels):
     """Apply the rules as Prometheus does; ``None`` if the series is dropped."""
     for rule in RULES:

@@ -38,6 +38,6 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
 def address(process, log: Path) -> str:
     """Return the address that a program prints; leave the rest of its output unread."""
     for line in process.stdout:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+        if found := re.search(r"https?://127\.0\.0\.1:\d+", line):
             return found[0]
     return pytest.fail(log.read_text())

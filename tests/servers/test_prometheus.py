@@ -17,6 +17,7 @@ import pytest
 
 from .programs import FOREBAY, address, running
 
+trustme = pytest.importorskip("trustme", reason="the group [servers] brings it")
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
 
 pytestmark = [
@@ -130,9 +131,11 @@ def test_promtool_accepts_the_rules():
 def test_promtool_accepts_the_scrape_jobs(tmp_path):
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     for job in config["scrape_configs"]:
-        if "authorization" in job:  # promtool opens the file, which is at the reader's place
+        if "authorization" in job:  # promtool opens the files, which are at the reader's place
             (tmp_path / "token").write_text("token")
             job["authorization"]["credentials_file"] = str(tmp_path / "token")
+            trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+            job["tls_config"]["ca_file"] = str(tmp_path / "ca.pem")
     path = tmp_path / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     assert promtool("config", path) == ""
@@ -193,17 +196,27 @@ def watched(tmp_path):
         yield process, state
 
 
+def certified(folder):
+    """Return the options for TLS on loopback; the CA is in the folder, as ``ca.pem``."""
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    issued = ca.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(folder / "console.pem")
+    return ["--tls-cert", str(folder / "console.pem"), "--tls-key", str(folder / "console.pem")]
+
+
 def test_two_consoles_beside_a_job_are_scraped(watched, tmp_path):
     job, state = watched
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
     command = ["-c", FOREBAY, "console", "--state-dir", str(state), "--port", "0"]
-    command += ["--token-file", str(token)]
+    command += ["--token-file", str(token), *certified(tmp_path)]
     logs = [tmp_path / f"console-{number}.log" for number in range(2)]
     with running(command, logs[0]) as one, running(command, logs[1]) as other:
         targets = [address(one, logs[0]), address(other, logs[1])]
-        scrape = scrape_job("forebay-console", *(at.removeprefix("http://") for at in targets))
+        scrape = scrape_job("forebay-console", *(at.removeprefix("https://") for at in targets))
         scrape["authorization"]["credentials_file"] = str(token)
+        scrape["tls_config"]["ca_file"] = str(tmp_path / "ca.pem")
         with scraping(scrape, tmp_path) as prometheus:
             eventually(prometheus, 'up{job="forebay-console"} == 1', lambda all_: len(all_) == 2)
             for _ in range(3):
