@@ -235,9 +235,13 @@ class Batches(KeyedProcessFunction):
 def test_a_timer_of_the_batch_s_own_time_fires_once_after_its_rows(stage):
     stage.put({"user": "a"}, {"user": "b"}, {"user": "a"})
     stage.put({"user": "a"})
-    stage.run(
-        keyed(stage.source(), "user", uid="batches", parallelism=2).process(Batches(), SCHEMA)
-    )
+    batches = keyed(stage.source(), "user", uid="batches", parallelism=2)
+    # The rows of a micro-batch come to a subtask one by one.
+    stage.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1)
+    try:
+        stage.run(batches.process(Batches(), SCHEMA))
+    finally:
+        stage.spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert stage.rows(SCHEMA) == [("a", "1 in 1"), ("a", "2 in 0"), ("b", "1 in 0")]
 
 
