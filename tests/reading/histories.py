@@ -74,7 +74,7 @@ def accesses(random):
     """Yield random writes to one key."""
     if random.random() < 0.3:
         yield ("namespace", random.choice(["w1", "w2"]))
-    for _ in range(random.randint(1, 4)):
+    for _ in range(random.randint(3, 12)):
         name = random.choice(["value", "list", "map", "sorted", "sum", "count"])
         state, n = name + random.choice(["", "_ttl"]), random.randint(0, 3)
         yield random.choice(
@@ -115,23 +115,23 @@ class History:
             *STATES, options=options, key_type=key_type, **given
         )
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.job = self.make_job(clock=self.clock, parallelism=self.random.randint(1, 4))
+        self.job = self.make_job(clock=self.clock, parallelism=self.random.randint(1, 3))
         self.path = path
 
     def batch(self):
-        keys = self.random.sample(KEYS, self.random.randint(0, 4))
+        keys = self.random.sample(KEYS, self.random.randint(0, 5))
         rows = [Script(key, n, [*accesses(self.random)]) for n, key in enumerate(keys)]
         self.job.run(Churn(STATES), rows)
-        self.clock.advance(timedelta(minutes=self.random.choice([0, 1, 3])))
+        self.clock.advance(timedelta(minutes=self.random.choice([0, 2, 4])))
 
     def restart(self):
-        self.job.restart(parallelism=self.random.randint(1, 4))
+        self.job.restart(parallelism=self.random.randint(1, 3))
 
     def go_back(self):
         self.job.restart(batch_id=self.random.randint(1, self.job.batch_id))
 
     def step(self):
-        self.random.choices([self.batch, self.restart, self.go_back], [8, 1, 1])[0]()
+        self.random.choices([self.batch, self.restart, self.go_back], [6, 1, 1])[0]()
 
     def fork(self):
         """Go on with an operator that begins with the newest version."""
