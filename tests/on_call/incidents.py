@@ -57,6 +57,38 @@ class Remind(Count):
         return []
 
 
+class Window(Count):
+    """Counts the rows of each key and window of an hour; each row registers the window's end."""
+
+    def process_element(self, row, ctx):
+        now = ctx.timers.processing_time
+        end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        ctx.timers.register_processing_time(end)
+        yield from super().process_element(row, ctx)
+
+    def on_timer(self, at, ctx):
+        yield at, self.n.value()
+        self.n.clear()
+
+
+class Session(Window):
+    """Counts the rows of each session, which ends ten minutes after its last row."""
+
+    def process_element(self, row, ctx):
+        gap = timedelta(minutes=10, milliseconds=row[1])
+        ctx.timers.replace_processing_time(ctx.timers.processing_time + gap)
+        yield from Count.process_element(self, row, ctx)
+
+
+class Expire(Window):
+    """Forgets a key a day after its first row."""
+
+    def process_element(self, row, ctx):
+        if self.n.value() is None:
+            ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(days=1))
+        yield from Count.process_element(self, row, ctx)
+
+
 class Remember(KeyedProcessFunction):
     """Keeps every row of each key, for ever."""
 
@@ -93,6 +125,14 @@ def calm(directory: Path) -> None:
     job = job_on(open_storage(directory))
     for batch in range(BATCHES):
         job.run(Count(), rows(batch))
+
+
+def ordinary(function: type[KeyedProcessFunction], directory: Path, backend: str) -> None:
+    """Run a job whose timers are in order, with a micro-batch every 7 minutes."""
+    job = job_on(open_storage(directory), backend)
+    for batch in range(12):
+        job.run(function(), rows(batch))
+        job.clock.advance(timedelta(minutes=7))
 
 
 def hot_key(directory: Path) -> None:
@@ -148,6 +188,9 @@ INCIDENTS: Final[Mapping[str, Callable[[Path], None]]] = {
     "growing-state": growing_state,
 }
 """Name → the function that provokes it."""
+
+ORDINARY: Final = (Window, Session, Expire)
+"""Functions whose timers do not leak, for `ordinary`."""
 
 if __name__ == "__main__":
     INCIDENTS[sys.argv[1]](Path(sys.argv[2]))

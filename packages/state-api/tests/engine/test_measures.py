@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -133,6 +133,26 @@ def test_records_that_wait_for_their_key_are_counted(slow):
 def test_timers_are_counted(new_job):
     found = figures(new_job(), Timed(), [("a",), ("b",)])
     assert (found["timers_registered"], found["timers_late"], found["timers_fired"]) == (4, 2, 2)
+
+
+def test_added_timers_are_distinct_and_neither_fired_nor_deleted(new_job):
+    at = datetime(2077, 1, 1, tzinfo=UTC)
+
+    class Often(Timed):
+        def process_element(self, row, ctx):
+            super().process_element(row, ctx)
+            ctx.timers.register_processing_time(at)
+            ctx.timers.delete_processing_time(at)
+
+    found = figures(new_job(), Often(), [("a",), ("b",), ("a",)])
+    assert (found["timers_registered"], found["timers_added"]) == (8, 2)
+
+
+def test_the_rows_of_the_hottest_key_group(new_job):
+    job = new_job()
+    found = figures(job, Count(), [("a",), ("b",), ("a",)])
+    assert found["group_rows_max"] == 2
+    assert Measures().rows_of_groups() == {}
 
 
 def test_expired_values_are_counted():

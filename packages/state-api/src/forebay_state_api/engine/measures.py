@@ -25,6 +25,7 @@ _ENGINE: Final = {
     "keys_touched": "keys_touched",
     "values_expired": "values_expired",
     "timers_registered": "timers_registered",
+    "timers_added": "timers_added",
     "timers_fired": "timers_fired",
     "timers_late": "timers_late",
     "in_flight_max": "largest_in_flight",
@@ -80,6 +81,11 @@ class Measures:
     def opened(self) -> None:
         """Note that the version is open: what was read until now restored it."""
         self._opened_bytes = 0 if self._requests is None else self._requests.read_bytes
+
+    def rows_of_groups(self) -> dict[str, float]:
+        """Return the rows of the key group with the most; empty if they are not counted."""
+        rows = None if self.group_rows is None else self.group_rows()
+        return {} if rows is None else {"group_rows_max": max(rows, default=0)}
 
     def phases(self) -> dict[str, float]:
         """Return the time so far by phase, by the keys of progress events."""

@@ -34,7 +34,11 @@ class EngineMetrics:
         "Expired values that reads met, or that a sweep after the rows removed."
     )
     failed: int = metric("Records whose error became a row.")
-    timers_registered: int = metric("Timers that were registered.")
+    timers_registered: int = metric("Registrations of timers, also of timers that were there.")
+    timers_added: int = metric(
+        "Timers left to later micro-batches: registered, and neither deleted nor fired. Unless the "
+        "backend holds all state in memory, those that were stored before count again."
+    )
     timers_late: int = metric("Timers that were registered for a time that had passed.")
     timers_fired: int = metric("Timers that fired so far.")
     late_rows: int = metric("Rows whose event time was not after the watermark.")

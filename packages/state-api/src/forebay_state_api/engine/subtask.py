@@ -527,6 +527,7 @@ class Subtask:
         return {
             **self.measures.phases(),
             **engine_figures(self.metrics),
+            **self.measures.rows_of_groups(),
             **self.engine.call_figures(),
             **self.measures.storage(),
             **self.measures.reads(),

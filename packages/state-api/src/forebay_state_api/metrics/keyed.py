@@ -42,6 +42,7 @@ KEYED: Final = (
         values=tuple(phase.value for phase in Phase),
     ),
     _counter("rows_in", "Rows that the function got."),
+    _counter("group_rows_max", "Rows of the key group that had the most.", add=max),
     _counter("rows_out", "Rows that the function emitted."),
     _counter("failed_records", "Records whose error became a row."),
     _counter("late_rows", "Rows whose event time was not after the watermark."),
@@ -59,7 +60,12 @@ KEYED: Final = (
     _counter(
         "values_expired", "Expired values that reads met, or that a sweep after the rows removed."
     ),
-    _counter("timers_registered", "Timers that were registered."),
+    _counter("timers_registered", "Registrations of timers, also of timers that were there."),
+    _counter(
+        "timers_added",
+        "Timers left to later micro-batches: registered, and neither deleted nor fired. Unless the "
+        "backend holds all state in memory, those that were stored before count again.",
+    ),
     _counter("timers_fired", "Timers that fired."),
     _counter("timers_late", "Timers that were registered for a time that had passed."),
     _gauge("in_flight_max", "The most records started or blocked at once.", add=max),

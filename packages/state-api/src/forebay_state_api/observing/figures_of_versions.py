@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.versions.markers import Made
 
-_LARGEST: Final = frozenset({"runs_max"})
+_LARGEST: Final = frozenset({"runs_max", "group_rows_max"})
 """Counts of which the largest one of all subtasks counts, not the sum."""
 _parsed: Final = lru_cache(maxsize=10_000)(Figures.parse)
 

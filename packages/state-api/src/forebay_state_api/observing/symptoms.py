@@ -30,6 +30,8 @@ _FEWEST_VERSIONS: Final = 3
 _MANY_RUNS: Final = 10
 """Runs at which a commit compacts itself, by the default of `lsm.max-runs`."""
 _MANY_TIMERS: Final = 1_000
+_TIMERS_OF_A_KEY: Final = 2
+"""New timers for each key of a micro-batch that are in order."""
 _GROWN: Final = 1.5
 _LARGE_BYTES: Final = 10_000
 _TIMERS: Final = "__timer"
@@ -69,13 +71,16 @@ def _storage_slow(view: OperatorView) -> Symptom | None:
 
 def _compaction_behind(view: OperatorView) -> Symptom | None:
     recent = view.timeline.versions[:RECENT]
-    runs = max((one.count("runs_max") or 0 for one in recent), default=0)
+    counted = [runs for one in recent if (runs := one.count("runs_max")) is not None]
+    runs = max(counted, default=0)
     if runs < _MANY_RUNS:
         return None
+    pending = recent[0].count("compactions_pending")
+    waiting = "" if pending is None else f", and {pending} compactions have no result"
     return Symptom(
         name="Compaction is behind",
-        text=f"a key was looked up in up to {runs} runs in the last {len(recent)} versions, and "
-        f"{recent[0].count('compactions_pending') or 0} compactions have no result",
+        text=f"a key was looked up in up to {runs} runs in the last {len(counted)} versions"
+        f"{waiting}",
         change="more CPU for the executors, or spark.forebay.compaction.service=ray",
     )
 
@@ -98,32 +103,36 @@ def _hot_key(view: OperatorView) -> Symptom | None:
 
 
 def _timers_leak(view: OperatorView) -> Symptom | None:
-    registered = _sum(view.timeline.versions[:RECENT], "timers_registered")
-    fired = _sum(view.timeline.versions[:RECENT], "timers_fired")
-    if registered is None or fired is None:
+    recent = view.timeline.versions[:RECENT]
+    added, fired = _sum(recent, "timers_added"), _sum(recent, "timers_fired")
+    touched = _sum(recent, "keys_touched")
+    if added is None or fired is None or not touched:
         return None
-    if registered < _MANY_TIMERS or 2 * fired >= registered:
+    # A window, a session or a reminder is a timer or two for each key.
+    if added < _MANY_TIMERS or 2 * fired >= added or added <= _TIMERS_OF_A_KEY * touched:
         return None
     return Symptom(
         name="Timers leak",
-        text=f"{registered:,} timers were registered and {fired:,} fired in the last "
-        f"{len(view.timeline.versions[:RECENT])} versions",
+        text=f"{added:,} timers were added and {fired:,} fired in the last {len(recent)} versions, "
+        f"{added / touched:.1f} new ones for each key of a micro-batch",
         change="replace timers instead of adding them: ctx.timers.replace_event_time",
     )
 
 
 def _state_grows(view: OperatorView) -> Symptom | None:
     manifest, versions = view.busiest, view.timeline.versions
-    if manifest is None or len(versions) < _FEWEST_VERSIONS:
+    if manifest is None:
         return None
     without = _states_without_ttl(manifest)
-    sizes = [one.count("state_bytes") or 0 for one in versions]
+    sizes = [size for one in versions if (size := one.count("state_bytes")) is not None]
+    if len(sizes) < _FEWEST_VERSIONS:
+        return None
     only_grows = all(newer >= older for newer, older in pairwise(sizes))
     if not (without and only_grows) or sizes[0] < max(_LARGE_BYTES, _GROWN * sizes[-1]):
         return None
     return Symptom(
         name="State grows",
-        text=f"it grew from {sizes[-1]:,} to {sizes[0]:,} bytes in {len(versions)} versions and "
+        text=f"it grew from {sizes[-1]:,} to {sizes[0]:,} bytes in {len(sizes)} versions and "
         f"never shrank; without a time to live: {', '.join(without)}",
         change="a time to live for these states: StateTtlConfig",
     )

@@ -49,6 +49,9 @@ COUNTS: Final[Mapping[str, str]] = {
     "late_rows": "LR",
     "timers_fired": "TF",
     "timers_registered": "TR",
+    "timers_added": "TA",
+    "keys_touched": "KT",
+    "group_rows_max": "GR",
 }
 """Key of a metric → code. A code is stored, so it never changes its meaning."""
 

@@ -76,6 +76,8 @@ class TimerCells:
         """Leaves in which timers were registered in this micro-batch."""
         self._slots: dict[LeafAddress, tuple[dict[Any, Any], dict[Any, Any]]] = {}
         """Recently used leaves → the changes of the leaf, and its cell in memory."""
+        self._before: dict[LeafAddress, int] = {}
+        """Resident leaves that were registered in since the last hand-over → their timers then."""
 
     @property
     def held(self) -> int:
@@ -128,6 +130,7 @@ class TimerCells:
         """Remove all timers of a leaf."""
         self._cells.pop(cell, None)
         self._slots.pop(cell, None)
+        self._before.pop(cell, None)
         self._dirty[cell] = MapChange(cell[0], cleared=True)
 
     def take_touched(self, domain: int) -> list[LeafAddress]:
@@ -138,15 +141,31 @@ class TimerCells:
             self._slots.pop(cell, None)
         return found
 
-    def hand_over(self, open_keys: Collection[Any] = ()) -> None:
-        """Pass the changes to the table, except those to timers of ``open_keys``."""
+    def hand_over(self, open_keys: Collection[Any] = ()) -> int:
+        """Pass the changes to the table, except those to timers of ``open_keys``.
+
+        Return how many timers the changes add. Unless the cells are resident, a timer that was
+        stored already counts too: only a read would show that it is not new.
+        """
         kept = self._taken_out(open_keys) if open_keys else ()
+        added = self._growth() if self._complete else self._registered()
         if self._dirty:
             self._table.apply(Changes(maps={None: dict(self._dirty)}))
             self._dirty.clear()
             self._slots.clear()
         for cell, entries in kept:
             self._change(cell).entries.update(entries)
+        return added
+
+    def _growth(self) -> int:
+        cells = self._cells
+        grown = (len(cells.get(cell, ())) - before for cell, before in self._before.items())
+        added = sum(number for number in grown if number > 0)
+        self._before.clear()
+        return added
+
+    def _registered(self) -> int:
+        return sum([*change.entries.values()].count(True) for change in self._dirty.values())
 
     def _taken_out(self, keys: Collection[Any]) -> list[tuple[LeafAddress, dict[Any, Any]]]:
         """Remove the changes to timers of ``keys``; return them by leaf."""
@@ -175,7 +194,9 @@ class TimerCells:
         self.touched.add(cell)
         change = self._dirty.get(cell) or self._change(cell)
         if self._complete:
-            return change.entries, self._cells.setdefault(cell, {})
+            entries = self._cells.setdefault(cell, {})
+            self._before.setdefault(cell, len(entries))
+            return change.entries, entries
         return change.entries, change.entries
 
     def _change(self, cell: LeafAddress) -> MapChange:

@@ -556,7 +556,7 @@ class EngineTimers(Clocks, Timers):
 
     def hand_over(self, open_keys: Collection[Any] = ()) -> None:
         """Pass the changes to the backend, except those to timers of ``open_keys``."""
-        self._cells.hand_over(open_keys)
+        self._counters.timers_added += self._cells.hand_over(open_keys)
 
     def finish(self) -> TimerClocks:
         """Return the clocks for the version to store; call it after the last `hand_over`."""
