@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -116,6 +117,15 @@ def test_the_server_answers_with_tls_and_a_token(state_dir, tmp_path, token):
         with urllib.request.urlopen(asked, context=trusted, timeout=100) as answer:
             assert b"visits" in answer.read()
             assert "uvicorn" not in str(answer.headers)
+
+
+def test_behind_a_proxy_beyond_loopback_the_cookie_is_for_tls_alone(state_dir, tmp_path, token):
+    options = ["--host", "0.0.0.0", "--plain-http", "--token-file", token]
+    with running(state_dir, tmp_path, *options) as url:
+        asked = url.replace("0.0.0.0", "127.0.0.1") + "login"
+        answer = httpx.post(asked, data={"token": token_in(token)}, timeout=100)
+    assert answer.status_code == 303
+    assert "Secure" in answer.headers["set-cookie"]
 
 
 def token_in(file: str) -> str:

@@ -35,7 +35,8 @@ _LEAST_TOKEN: Final = 16
     metavar="SECONDS",
     default=2.0,
     show_default=True,
-    help="How often open pages ask for news; storage is asked once for all of them.",
+    help="How often open pages ask for news. Each time storage gets a list request or two for each "
+    "operator that is shown, however many pages are open.",
 )
 @click.option("--gateway", metavar="IP:PORT", help="Gateway of remote compaction to show, too.")
 @click.option("--gateway-token-file", type=_FILE, help="File with the gateway's token.")
@@ -45,7 +46,9 @@ _LEAST_TOKEN: Final = 16
 @click.option("--tls-cert", type=_FILE, help="PEM file: the console's certificate.")
 @click.option("--tls-key", type=_FILE, help="PEM file: key of the console's certificate.")
 @click.option(
-    "--plain-http", is_flag=True, help="Listen without TLS beyond loopback, behind a proxy."
+    "--plain-http",
+    is_flag=True,
+    help="Listen without TLS beyond loopback, behind a proxy that encrypts: log-ins need its TLS.",
 )
 @click.option(
     "--allow-host",
@@ -96,7 +99,7 @@ def console(  # noqa: PLR0917 - click passes them by name
         tls_ca=_text(gateway_tls_ca),
         ttl_s=ttl_s,
     )
-    access = Access(token=token, names=names)
+    access = Access(token=token, names=names, behind_tls=listening.behind_tls)
     app = application(
         directory, access, gateway=watched or None, refresh_s=refresh_s, show_data=show_data
     )

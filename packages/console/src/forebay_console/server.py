@@ -46,6 +46,11 @@ class Listening:
                 "--tls-cert and --tls-key, or --plain-http if a proxy encrypts the connection"
             )
 
+    @property
+    def behind_tls(self) -> bool:
+        """Whether a proxy on another machine encrypts the connection: none other is allowed."""
+        return self.plain_http and self.tls_cert is None and not is_loopback(self.host)
+
     def url(self, port: int) -> str:
         """Return the address for a browser."""
         scheme = "http" if self.tls_cert is None else "https"

@@ -31,8 +31,9 @@ def test_other_names_are_refused_so_that_no_site_rebinds_its_name(console, host)
 
 
 def test_a_name_can_be_allowed(state_dir, new_console):
-    behind = new_console(state_dir, access=Access(names=("jobs.example",)))
-    assert behind.get("/", host="jobs.example").status_code == 200
+    behind = new_console(state_dir, access=Access(names=("Jobs.Example",)))
+    for host in ("jobs.example", "Jobs.Example", "JOBS.example:443"):
+        assert behind.get("/", host=host).status_code == 200
     assert behind.get("/", host="evil.example").status_code == 421
 
 
@@ -66,6 +67,22 @@ def test_people_log_in_and_get_a_cookie_that_does_not_contain_the_token(locked):
     assert "SameSite=strict" in cookie
     assert TOKEN not in cookie
     assert locked.get(HEAP).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("url", "behind_tls", "secure"),
+    [
+        ("http://127.0.0.1:8090/login", False, False),
+        ("https://127.0.0.1:8090/login", False, True),
+        ("http://10.0.0.5:8090/login", True, True),
+    ],
+)
+def test_the_cookie_is_kept_for_tls_where_there_is_any(
+    state_dir, new_console, url, behind_tls, secure
+):
+    access = Access(token=TOKEN, behind_tls=behind_tls)
+    answer = new_console(state_dir, access=access).client.post(url, {"token": TOKEN})
+    assert ("Secure" in answer.headers["set-cookie"]) is secure
 
 
 @pytest.mark.parametrize("asked", ["https://evil.example", "//evil.example", "/\\evil.example"])

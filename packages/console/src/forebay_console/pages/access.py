@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
@@ -50,14 +50,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _lowered(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
 @attrs.frozen(kw_only=True)
 class Access:
     """The rules of one console."""
 
     token: str | None = attrs.field(default=None, repr=False)
     """The token that each request must show; ``None``: none."""
-    names: Collection[str] = ()
+    names: Collection[str] = attrs.field(default=(), converter=_lowered)
     """More names in ``Host`` that are answered without a token, besides those of loopback."""
+    behind_tls: bool = False
+    """Whether browsers come through a proxy that encrypts: they keep the cookie for TLS alone."""
 
     def knows_host(self, host: str) -> bool:
         """Return whether requests with this ``Host`` are answered."""

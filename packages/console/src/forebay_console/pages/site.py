@@ -182,7 +182,7 @@ class _Site:
             self._access.cookie,
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure=self._access.behind_tls or request.url.scheme == "https",
         )
         return answer
 

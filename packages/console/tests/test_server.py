@@ -1,0 +1,27 @@
+"""Where the console listens, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay_console.server import Listening
+
+CERTIFIED = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
+
+
+@pytest.mark.parametrize(
+    ("host", "how", "behind_tls"),
+    [
+        ("127.0.0.1", {}, False),
+        ("127.0.0.1", {"plain_http": True}, False),
+        ("localhost", {"plain_http": True}, False),
+        ("0.0.0.0", {"plain_http": True}, True),
+        ("10.0.0.5", {"plain_http": True}, True),
+        ("0.0.0.0", CERTIFIED, False),
+        ("0.0.0.0", {**CERTIFIED, "plain_http": True}, False),
+    ],
+)
+def test_plain_http_beyond_loopback_has_a_proxy_with_tls_before_it(host, how, behind_tls):
+    assert Listening(host=host, port=0, **how).behind_tls is behind_tls
