@@ -123,7 +123,7 @@ class Console:
         return answer.text
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_console():
     """Makes consoles."""
     return Console

@@ -145,6 +145,12 @@ def test_numbers_that_are_not_known_are_said_to_be_unknown(stranger):
     assert "Not known: the bytes" not in groups
 
 
+def test_numbers_that_are_not_known_are_empty_in_csv(stranger):
+    groups = stranger.page("/operators/query/op/groups.csv").splitlines()
+    assert groups[:2] == ["key_group,subtask,rows,bytes,cells,files", "0,0,,25.0,,1"]
+    assert stranger.page("/operators/query/op/files.csv").splitlines()[1] == "0,0,3,0,100,2,"
+
+
 def test_a_backend_that_is_not_installed_cannot_be_looked_into(stranger):
     page = stranger.page("/operators/query/op/keys?key=a")
     assert "acme" in page

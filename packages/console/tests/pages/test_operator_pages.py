@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import re
 
 import pytest
 
+from forebay_console.pages import formats
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
@@ -29,6 +31,13 @@ def cells(page: str) -> list[list[str]]:
     return found
 
 
+def table_of(page: str, id_: str) -> list[list[str]]:
+    """The rows of a table that can be unfolded, without its head."""
+    found = re.search(rf'<details[^>]* id="{id_}">(.*?)</details>', page, re.DOTALL)
+    assert found is not None
+    return cells(found[1])[1:]
+
+
 def row_of(page: str, first: str) -> list[str]:
     return next(row for row in cells(page) if row and row[0] == first)
 
@@ -39,6 +48,7 @@ def test_the_overview_lists_all_operators(console):
     versions = [row[2] for row in cells(page)[1:]]
     assert versions == ["12", "12"]
     assert "2 operators of 1 query" in page
+    assert len(re.findall(r'</svg><span class="sub">[^<]+ to [^<]+</span>', page)) == 2
 
 
 def test_the_timeline_shows_each_version_with_its_rows(console):
@@ -67,6 +77,14 @@ def test_a_version_shows_where_its_time_went(console):
     subtasks = cells(page)[-3:]
     assert sorted(row[0] for row in subtasks) == ["0", "1", "2"]
     assert sum(int(row[4]) for row in subtasks) == 80
+    drawn = re.findall(r"<title>subtask (\d): ", page)
+    assert [row[0] for row in table_of(page, "bars")] == drawn == ["0", "1", "2"]
+    legend = re.findall(r"swatch k-\w+\"></span>(\w+)</li>", page)
+    for row in table_of(page, "bars"):
+        tip = re.search(rf"<title>subtask {row[0]}: [^\n]+\n(.*?)</title>", page, re.DOTALL)[1]
+        named = dict(line.split(" ", 1) for line in tip.splitlines())
+        shown = {name: time for name, time in zip(legend, row[1:], strict=True) if time != "0"}
+        assert named.items() <= {n: t for n, t in shown.items() if t != "\N{EN DASH}"}.items()
     assert f'href="{HEAP}/versions/11" rel="prev"' in page
     assert 'rel="next"' not in page
 
@@ -128,14 +146,32 @@ def test_the_map_has_a_cell_for_each_key_group(console, by):
 
 def test_neighbours_with_the_same_numbers_share_a_row(console):
     page = console.page(f"{HEAP}/groups?by=files")
-    groups = [row[0] for row in cells(page)[1:]]
+    groups = [row[0] for row in table_of(page, "map")]
     assert any(" to " in group for group in groups)
 
 
 def test_the_hottest_key_group_comes_first(console):
-    rows = [int(row[2]) for row in cells(console.page(f"{HEAP}/groups"))[1:]]
+    _, table = console.page(f"{HEAP}/groups").split('id="hottest"')
+    rows = [int(row[2]) for row in cells(table)[1:]]
     assert rows == sorted(rows, reverse=True)
     assert rows[0] >= 20, "the group of user-7"
+
+
+@pytest.mark.parametrize("by", ["rows", "bytes", "cells", "files"])
+def test_the_map_is_there_as_a_table_and_as_csv(console, by):
+    page = console.page(f"{HEAP}/groups?by={by}")
+    drawn = dict(re.findall(r"<title>key group (\d+): ([^<]+)</title>", page))
+    table = {}
+    for groups, _, number in table_of(page, "map"):
+        first, _, last = groups.partition(" to ")
+        table |= {str(group): number for group in range(int(first), int(last or first) + 1)}
+    assert table == drawn
+    answer = console.get(f"{HEAP}/groups.csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    found = list(csv.DictReader(answer.text.splitlines()))
+    assert [row["key_group"] for row in found] == [str(group) for group in range(128)]
+    shown = formats.size if by == "bytes" else formats.count
+    assert {row["key_group"]: shown(float(row[by])) for row in found} == drawn
 
 
 def test_the_states_are_shown_with_their_types_and_without_content(console):
@@ -148,10 +184,17 @@ def test_the_states_are_shown_with_their_types_and_without_content(console):
 
 def test_the_files_are_drawn_and_counted(console):
     page = console.page(f"{LSM}/files")
-    files = [int(row[2]) for row in cells(page)[1:]]
+    _, table = page.split('id="subtasks"')
+    files = [int(row[2]) for row in cells(table)[1:]]
     assert len(files) == 3
-    drawn = re.findall(r"<title>key groups", page)
+    drawn = re.findall(r"<title>key groups ([^,]+), ([^,]+), made with version (\d+)", page)
     assert len(drawn) == sum(files) > 0
+    assert [(row[1], row[3], row[4]) for row in table_of(page, "each")] == drawn
+    found = list(csv.DictReader(console.get(f"{LSM}/files.csv").text.splitlines()))
+    assert [(row["start"], row["version"]) for row in found] == [
+        (groups.split()[0], version) for groups, _, version in drawn
+    ]
+    assert all(int(row["cells"]) > 0 for row in found)
 
 
 def test_savepoints_are_listed(console):

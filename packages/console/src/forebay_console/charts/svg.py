@@ -18,7 +18,7 @@ def element(tag: str, *children: Markup | str, **attributes: object) -> Markup:
 
 
 def plot(width: float, height: float, parts: Iterable[Markup], kind: str) -> Markup:
-    """Return a plot of any width, hidden from screen readers: a table has the same numbers."""
+    """Return a plot of any width, hidden from screen readers: the page has its numbers."""
     box = f'viewBox="0 0 {_value(width)} {_value(height)}" preserveAspectRatio="none"'
     opened = f'<svg class="plot {escape(kind)}" {box} aria-hidden="true">'
     return Markup(f"{opened}{''.join(map(escape, parts))}</svg>")  # noqa: S704 - the same

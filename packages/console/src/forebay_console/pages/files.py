@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_console.charts import Strip, strips
 from forebay_console.pages import formats
+from forebay_console.pages.csv_text import csv_text
 from forebay_state_api.observing.key_groups import cells_of
 from forebay_state_api.versions.layout import data_version
 
@@ -21,6 +22,21 @@ _STRIPS: Final = 3_000
 """The most files that are drawn."""
 _ROWS: Final = 200
 """The most rows of a table."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacedFile:
+    """One file, as a subtask reads it."""
+
+    subtask: int
+    start: int
+    end: int
+    level: int
+    """The files below it: 0 for the oldest."""
+    bytes: int
+    version: int | None
+    """The version that it was made with; ``None`` if its name does not have it."""
+    cells: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -49,8 +65,9 @@ def files(operator: OperatorView) -> Mapping[str, Any]:
         return {"version": version, "subtasks": ()}
     ordered = sorted(manifests, key=lambda manifest: manifest.made.subtask)
     stacks = [_stacked(manifest.files) for manifest in ordered]
-    drawn = [_strip(file, level) for stack in stacks for file, level in stack]
     found = [_subtask(*one) for one in zip(ordered, stacks, strict=True)]
+    placed = [*_placed(ordered, stacks)]
+    drawn = [_strip(one) for one in placed] if len(placed) <= _STRIPS else ()
     groups = ordered[0].made.max_parallelism
     return {
         "version": version,
@@ -61,8 +78,19 @@ def files(operator: OperatorView) -> Mapping[str, Any]:
         "depth": max((one.depth for one in found), default=0),
         "total": sum(one.files for one in found),
         "bytes": sum(one.bytes for one in found),
-        "drawing": strips(drawn, groups) if 0 < len(drawn) <= _STRIPS else None,
+        "drawing": strips(drawn, groups) if drawn else None,
+        "placed": placed[:_ROWS],
     }
+
+
+def files_csv(operator: OperatorView) -> str:
+    """Return all files of the newest version."""
+    version = operator.timeline.newest
+    manifests = operator.manifests(version) if version else ()
+    ordered = sorted(manifests, key=lambda manifest: manifest.made.subtask)
+    stacks = [_stacked(manifest.files) for manifest in ordered]
+    names = [field.name for field in attrs.fields(PlacedFile)]
+    return csv_text(names, map(attrs.astuple, _placed(ordered, stacks)))
 
 
 def _stacked(found: Sequence[StateFile]) -> Sequence[tuple[StateFile, int]]:
@@ -74,19 +102,34 @@ def _stacked(found: Sequence[StateFile]) -> Sequence[tuple[StateFile, int]]:
     return placed
 
 
-def _strip(file: StateFile, level: int) -> Strip:
-    made, cells = data_version(file.name), cells_of(file)
+def _placed(
+    ordered: Sequence[Manifest], stacks: Sequence[Sequence[tuple[StateFile, int]]]
+) -> Iterator[PlacedFile]:
+    for manifest, stack in zip(ordered, stacks, strict=True):
+        for file, level in stack:
+            yield PlacedFile(
+                subtask=manifest.made.subtask,
+                start=file.range.start,
+                end=file.range.end,
+                level=level,
+                bytes=file.size,
+                version=data_version(file.name),
+                cells=cells_of(file),
+            )
+
+
+def _strip(file: PlacedFile) -> Strip:
     parts = [
-        f"key groups {file.range.start} to {file.range.end}",
-        formats.size(file.size),
-        "" if made is None else f"made with version {made}",
-        "" if cells is None else f"{formats.count(cells)} cells",
+        f"key groups {file.start} to {file.end}",
+        formats.size(file.bytes),
+        "" if file.version is None else f"made with version {file.version}",
+        "" if file.cells is None else f"{formats.count(file.cells)} cells",
     ]
     return Strip(
-        start=file.range.start,
-        end=file.range.end,
-        level=level,
-        value=float(file.size),
+        start=file.start,
+        end=file.end,
+        level=file.level,
+        value=float(file.bytes),
         tip=", ".join(filter(None, parts)),
     )
 

@@ -10,6 +10,7 @@ import attrs
 
 from forebay_console.charts import Cell, grid
 from forebay_console.pages import formats
+from forebay_console.pages.csv_text import csv_text
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.observing import KeyGroups, key_groups_of
 
@@ -25,7 +26,9 @@ _SQUARES: Final = 2_048
 _WIDEST: Final = 64
 """Cells in a row."""
 _HOTTEST: Final = 20
-"""Rows of the table."""
+"""Rows of the table of the hottest."""
+_ROWS: Final = 512
+"""The most rows of the map as a table; a map with more is there as CSV."""
 
 
 @attrs.frozen
@@ -82,6 +85,7 @@ def key_groups(operator: OperatorView, by: str) -> Mapping[str, Any]:
     chosen = numbers[measure.name]
     assert chosen is not None
     rows, each = _rows(chosen, measure, manifests)
+    equal = [*_equal({measure.name: chosen}, manifests)]
     return {
         "version": version,
         "groups": groups,
@@ -92,10 +96,25 @@ def key_groups(operator: OperatorView, by: str) -> Mapping[str, Any]:
         "labels": [row.label for row in rows],
         "map": _map(rows),
         "each": each,
+        "table": [(one, one.numbers[measure.name]) for one in equal] if len(equal) <= _ROWS else (),
         "largest": max(chosen),
         "skew": max(chosen) * len(chosen) / sum(chosen) if sum(chosen) else 1.0,
         "hottest": _hottest(chosen, numbers, manifests),
     }
+
+
+def key_groups_csv(operator: OperatorView) -> str:
+    """Return all numbers of each key group."""
+    version = operator.timeline.newest
+    manifests = operator.manifests(version) if version else ()
+    groups = key_groups_of(manifests) if manifests else None
+    columns = [None if groups is None else _numbers(groups, one.name) for one in MEASURES]
+    rows = (
+        [group, made.subtask, *(None if column is None else column[group] for column in columns)]
+        for made in _in_order(manifests)
+        for group in made.range
+    )
+    return csv_text(["key_group", "subtask", *(measure.name for measure in MEASURES)], rows)
 
 
 def _numbers(groups: KeyGroups, name: str) -> Sequence[float] | None:
@@ -109,7 +128,7 @@ def _rows(
     """Return a row for each subtask, or several if its range is long; and groups of a cell."""
     each = -(-len(numbers) // _SQUARES)
     rows = []
-    for made in sorted((m.made for m in manifests), key=lambda made: made.range.start):
+    for made in _in_order(manifests):
         cells = _cells(numbers, made.range, measure, each)
         lines = -(-len(cells) // _WIDEST)
         width = -(-len(cells) // lines)
@@ -141,7 +160,7 @@ def _hottest(
     manifests: Sequence[Manifest],
 ) -> Sequence[Mapping[str, Any]]:
     total = sum(chosen)
-    equal = [one for made in (m.made for m in manifests) for one in _equal(numbers, made)]
+    equal = [*_equal(numbers, manifests)]
     equal.sort(key=lambda one: chosen[one.groups.start], reverse=True)
     return [
         {
@@ -155,13 +174,20 @@ def _hottest(
     ]
 
 
-def _equal(numbers: Mapping[str, Sequence[float] | None], made: Coordinates) -> Iterator[Equal]:
-    """Yield a subtask's key groups, neighbours with the same numbers together."""
+def _equal(
+    numbers: Mapping[str, Sequence[float] | None], manifests: Sequence[Manifest]
+) -> Iterator[Equal]:
+    """Yield all key groups, neighbours of one subtask with the same numbers together."""
 
     def of(group: int) -> dict[str, float | None]:
         return {name: None if all_ is None else all_[group] for name, all_ in numbers.items()}
 
-    for same, found in groupby(made.range, of):
-        groups = [*found]
-        together = KeyGroupRange(groups[0], groups[-1])
-        yield Equal(groups=together, subtask=made.subtask, numbers=same)
+    for made in _in_order(manifests):
+        for same, found in groupby(made.range, of):
+            groups = [*found]
+            together = KeyGroupRange(groups[0], groups[-1])
+            yield Equal(groups=together, subtask=made.subtask, numbers=same)
+
+
+def _in_order(manifests: Sequence[Manifest]) -> Sequence[Coordinates]:
+    return sorted((m.made for m in manifests), key=lambda made: made.range.start)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_console.charts import stacked
-from forebay_console.pages.columns import columns_of
+from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.phase_families import NAMES
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.observing import StoredOperator, Timeline
@@ -44,6 +44,9 @@ class OperatorRow:
     """Bytes per second."""
     recent: Markup | None = None
     """The newest versions' times, as a small chart."""
+    shortest_ms: float | None = None
+    """The lowest bar of the chart."""
+    longest_ms: float | None = None
     problem: str = ""
 
 
@@ -68,13 +71,17 @@ def row_of(operator: OperatorView, now: datetime) -> OperatorRow:
     """Return an operator's row. Raises the errors of storage."""
     timeline = _recent(operator)
     recent = operator.recent(_RECENT)
+    columns = columns_of(recent, _RECENT)
+    times = [sum(column.family_ms.values()) for column in columns if column.family_ms]
     return attrs.evolve(
         _names(operator.stored),
         status=_status(operator, now),
         newest=recent[0] if recent else None,
         rows_rate=timeline.rate("rows_in"),
         growth=timeline.growth("state_bytes"),
-        recent=_spark(recent),
+        recent=_spark(columns) if times else None,
+        shortest_ms=min(times, default=None),
+        longest_ms=max(times, default=None),
     )
 
 
@@ -104,9 +111,6 @@ def _status(operator: OperatorView, now: datetime) -> str:
     return "running" if silent < _PATIENCE * usual + _MOMENT_S else "idle"
 
 
-def _spark(recent: Sequence[VersionSummary]) -> Markup | None:
-    columns = columns_of(recent, _RECENT)
-    if not any(column.family_ms for column in columns):
-        return None
+def _spark(columns: Sequence[Column]) -> Markup:
     tips = [column.name for column in columns]
     return stacked([c.family_ms for c in columns], NAMES, tips, [None] * len(columns)).svg

@@ -27,9 +27,9 @@ from forebay_console.pages.access import COOKIE, LOGIN, Access, Guard
 from forebay_console.pages.compaction import compaction
 from forebay_console.pages.difference import difference
 from forebay_console.pages.faults import Faults
-from forebay_console.pages.files import files
+from forebay_console.pages.files import files, files_csv
 from forebay_console.pages.kept import kept
-from forebay_console.pages.key_groups import key_groups
+from forebay_console.pages.key_groups import key_groups, key_groups_csv
 from forebay_console.pages.keys import keys
 from forebay_console.pages.overview import overview, row_of
 from forebay_console.pages.rendering import Templates
@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 
 _FORM_BYTES: Final = 4_096
 """The longest body of a request."""
+_OPERATOR: Final = "/operators/{query}/{uid}"
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
 """The number of a version: no longer than those that storage has."""
 _STATIC: Final = Path(__file__).parent / "static"
@@ -117,6 +118,8 @@ class _Site:
             self._of_operator("/groups", "groups", lambda o, r: key_groups(o, _by(r))),
             self._of_operator("/states", "states", lambda o, _: states(o)),
             self._of_operator("/files", "files", lambda o, _: files(o)),
+            self._numbers("/groups.csv", key_groups_csv),
+            self._numbers("/files.csv", files_csv),
             self._of_operator("/kept", "kept", lambda o, _: kept(o)),
             self._of_operator(
                 "/compaction", "compaction", lambda o, _: compaction(o, self._gateway)
@@ -147,7 +150,15 @@ class _Site:
             shown.update(content(operator, request))
             return self._pages.page(request, f"{name}.html", shown)
 
-        return Route(f"/operators/{{query}}/{{uid}}{path}", answer)
+        return Route(f"{_OPERATOR}{path}", answer)
+
+    def _numbers(self, path: str, content: Callable[[OperatorView], str]) -> Route:
+        """Return the address of a page's numbers as CSV."""
+
+        def answer(request: Request) -> Response:
+            return Response(content(self._operator(request).look()), media_type="text/csv")
+
+        return Route(f"{_OPERATOR}{path}", answer)
 
     def _asked(
         self, operator: OperatorView, request: Request

@@ -49,6 +49,7 @@ def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
         "subtasks": order,
         "more": len(found.subtasks) - len(order),
         "chart": _chart(found),
+        "times": [(one, by_family(one.figures.phase_ms)) for one in found.subtasks[:_SUBTASKS]],
         "legend": FAMILIES,
     }
 
