@@ -327,7 +327,8 @@ class Kills:
             target = min(made + self._chance.randrange(1, 3), batches) if turn else 1
             query = self._stage.start(df)
             try:
-                assert self._kill_in_a_version(query, range(target, batches + 1)), "it has ended"
+                killed = self._kill_in_a_version(query, range(target, batches + 1))
+                assert killed, f"it has ended: {query.exception()}"
                 with pytest.raises(StreamingQueryException) as lost:
                     query.awaitTermination()
                 assert "FencedError" not in str(lost.value)
