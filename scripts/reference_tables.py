@@ -67,10 +67,11 @@ def _metrics(metrics: Iterable[Metric]) -> list[list[str]]:
 
 def _metric(metric: Metric) -> list[str]:
     labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
-    where = " In manifests alone." if metric.level is Level.DETAIL else ""
+    is_detail = metric.level is Level.DETAIL
+    where = " In manifests alone." if is_detail else ""
     return [
         f"`{metric.key}`",
-        f"`{metric.name}{labels}`",
+        "" if is_detail else f"`{metric.name}{labels}`",
         metric.kind.value,
         f"{metric.meaning}{where}",
     ]

@@ -31,6 +31,10 @@ LONG = {
     "skew": (("state", "skew", "--count-keys", *OPERATOR), "counting keys"),
     "history": (("state", "history", "a", *OPERATOR), "reading versions"),
     "diff": (("state", "diff", "--from", "1", "--to", "2", *OPERATOR), "comparing"),
+    "diff as JSON": (
+        ("state", "diff", "--from", "1", "--to", "2", "--json", *OPERATOR),
+        "comparing",
+    ),
     "scan": (("state", "scan", *OPERATOR), "scanning"),
     "ls": (("state", "ls"), "reading operators"),
     "bundle": (("bundle", "--output", "{new}.zip"), "operator 1 of "),

@@ -17,7 +17,7 @@ HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = (HOW_TO / "on-call.md").read_text(encoding="utf-8")
 
 FOUND = {
-    "hot-key": ("One key is hot", r"key group \d+ had 1,\d{3} of the 2,000 rows of batch 4"),
+    "hot-key": ("One key is hot", r"key group \d+ had 3\d,\d{3} of the 40,000 rows of batch 4"),
     "slow-storage": ("Storage is slow", r"write a manifest take \d{3} ms each time"),
     "compaction-behind": (
         "Compaction is behind",
@@ -77,6 +77,13 @@ def test_a_calm_job_has_no_symptoms(directory):
 def test_windows_sessions_and_expiry_have_no_symptoms(function, backend, tmp_path):
     ordinary(function, tmp_path, backend)
     assert symptoms(tmp_path) == {}
+
+
+def test_explain_names_the_hot_key_without_being_given_a_batch(directory):
+    printed = forebay("explain", "--state-dir", directory("hot-key"))
+    assert re.search(r"Batch [234] took", printed)
+    assert re.search(r"3\d,\d{3} of its 3\d,\d{3} rows were in key group \d+", printed)
+    assert "split the hot key" in printed
 
 
 def test_explain_sends_whoever_has_slow_storage_to_the_doctor(directory):

@@ -26,7 +26,7 @@ from forebay_state_api.commands.quantities import (
     growth_text,
     seconds_text,
 )
-from forebay_state_api.commands.top import top
+from forebay_state_api.commands.top import _Live, top
 from forebay_state_api.commands.top_screen import TopScreen
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.errors import ConfigurationError
@@ -39,7 +39,7 @@ from forebay_state_api.observing import (
 )
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import layout
-from forebay_state_api.versions.figures import Figures
+from forebay_state_api.versions.figures import COUNTS, Figures
 from forebay_state_api.versions.layout import Coordinates
 
 PATIENCE_S = 100
@@ -110,8 +110,16 @@ def test_a_bar_has_the_letters_of_its_phases_without_colours_too(stored):
 def test_hot_key_groups_and_what_is_not_known(stored):
     text = "\n".join(drawn(screen(stored), 150, 60))
     assert "key groups with most rows, in subtask 0: 0 (60 %), 2 (40 %)" in text
-    assert "not reported by the backend toy: written_bytes, runs_max" in text
+    assert "not known of this version: written_bytes, runs_max" in text, "an older release made it"
     assert "times were not measured" in text, "the other operator has no times"
+
+
+def test_what_the_backend_alone_does_not_report(make_job, tmp_path):
+    known = dict.fromkeys(COUNTS, 1)
+    del known["runs_max"]
+    make_job().version(1, metrics=known)
+    text = "\n".join(drawn(screen(tmp_path), 150, 60))
+    assert "not reported by the backend toy: runs_max" in text
 
 
 def test_how_long_reads_took_by_state(make_job, tmp_path):
@@ -130,6 +138,24 @@ def test_a_refresh_that_failed_says_why(stored):
     lines = drawn(screen(stored, fault="the bucket is gone"), 80, 20)
     assert "not refreshed: the bucket is gone" in lines[1]
     assert any("visits" in line for line in lines), "the numbers before stay"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConfigurationError("the bucket\nis gone"), "the bucket is gone"),
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_whatever_stops_a_refresh_is_shown(stored, error, text):
+    class Failing:
+        def refresh(self):
+            live._ended.set()
+            raise error
+
+    live = _Live(Failing(), screen(stored), 0.001)
+    live._refresh()
+    assert (live._screen.fault, live._read.is_set()) == (text, True)
 
 
 def test_many_versions_and_key_groups_are_quick():
@@ -167,6 +193,7 @@ def test_json_for_scripts(stored, invoke):
     assert (visits["parallelism"], visits["max_parallelism"]) == (2, 8)
     assert visits["hot_key_groups"]["rows"] == {"0": 900, "2": 600}
     assert (visits["state_bytes"], visits["keys"], visits["runs_max"]) == (200, 14, None)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", visits["versions"][0]["committed"])
     assert visits["compactions"] == {"pending": 0, "running": 0}
     assert visits["pins"] == {"readers": 0, "savepoints": [], "forks": 0}
     assert [one["batch"] for one in visits["versions"]] == list(range(812, 802, -1))

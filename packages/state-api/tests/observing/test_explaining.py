@@ -147,7 +147,15 @@ def test_the_slowest_of_the_newest(job, storage):
         job.version(version, metrics={"phase_seconds": {"function": seconds}})
     job.version(5)
     timeline = list_operator(storage).timeline
-    assert slowest_of(timeline, 100) == 0
+    assert slowest_of(timeline, 100) == 2, "the first one after the start is not chosen"
     assert slowest_of(timeline, 4) == 2
     assert slowest_of(timeline, 1) is None
     assert Evidence.of(timeline.newest, timeline, None) is None
+
+
+def test_the_first_batch_after_a_start_is_chosen_only_alone(job, storage):
+    job.version(1, metrics={"phase_seconds": {"open": 9.0}})
+    assert slowest_of(list_operator(storage).timeline, 100) == 0
+    job.version(2, metrics=CALM)
+    job.version(3, metrics={"phase_seconds": {"open": 8.0}}, run="b", epoch=2)
+    assert slowest_of(list_operator(storage).timeline, 100) == 1

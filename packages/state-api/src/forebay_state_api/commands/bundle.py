@@ -16,6 +16,7 @@ import click
 from forebay_state_api.commands.bundled_operator import bundled_operator
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.progress import shown_progress
+from forebay_state_api.commands.report import text_of
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.observing import stored_operators
@@ -107,7 +108,7 @@ def _contents(  # noqa: PLR0917 - one caller
 
 
 def _json(found: Any) -> str:
-    return json.dumps(found, indent=1, default=str)
+    return json.dumps(found, indent=1, default=text_of)
 
 
 def _versions() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -29,7 +30,12 @@ def json_option(command: F) -> F:
 
 def print_json(found: Any) -> None:
     """Print plain data as JSON; times and other objects become text."""
-    click.echo(json.dumps(found, indent=2, default=str))
+    click.echo(json.dumps(found, indent=2, default=text_of))
+
+
+def text_of(value: Any) -> str:
+    """Return the text in JSON of an object that has no other: times as ISO 8601, with a ``T``."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_findings(findings: Iterable[ProbeFinding], *, as_json: bool) -> None:

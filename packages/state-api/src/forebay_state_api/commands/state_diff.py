@@ -62,11 +62,13 @@ def diff_versions(
             rows = chain(rows, _timers(difference))
         if as_json:
             shown = [last.version, last.run, newer.final]
-            print_rows(
-                (*_COLUMNS, *_OF_VERSION),
-                (row + shown for row in islice(rows, limit)),
-                as_json=True,
-            )
+            with shown_progress() as progress:
+                progress.stage("comparing")
+                print_rows(
+                    (*_COLUMNS, *_OF_VERSION),
+                    (row + shown for row in _counted(islice(rows, limit), progress)),
+                    as_json=True,
+                )
             more = limit is not None and next(rows, None) is not None
         else:
             with shown_progress() as progress:

@@ -101,7 +101,9 @@ class _Live:
             try:
                 views = self._watch.refresh()
                 self._screen = attrs.evolve(self._screen, views=views, now=now, fault="")
-            except ForebayError as error:
-                fault = " ".join(str(error).split())
-                self._screen = attrs.evolve(self._screen, now=now, fault=fault)
+            except Exception as error:  # noqa: BLE001 - the thread's end would freeze the screen
+                text = " ".join(str(error).split())
+                if not isinstance(error, ForebayError):
+                    text = f"{type(error).__name__}: {text}"
+                self._screen = attrs.evolve(self._screen, now=now, fault=text)
             self._read.set()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 OTHER_LINES: Final = 9
 """The most lines of an operator that are no bars."""
 _HOT_GROUPS: Final = 5
+_OF_BACKENDS: Final = frozenset({"keys", "runs_max", "written_bytes", "compactions_pending"})
+"""Figures that backends need not report."""
 _SHARES: Final = (0.5, 0.9, 0.99)
 """Quantiles of read times."""
 _NARROW: Final = 60
@@ -105,8 +107,12 @@ def _facts(view: OperatorView, now: datetime) -> Iterator[str]:
         yield reads
     yield f"{_stored(view, now)}; {_compactions(view, now)}"
     if view.unknown:
-        by = "the job" if view.backend is None else f"the backend {view.backend}"
-        yield f"not reported by {by}: {', '.join(view.unknown)}"
+        of_backend = [key for key in view.unknown if key in _OF_BACKENDS]
+        others = [key for key in view.unknown if key not in _OF_BACKENDS]
+        if of_backend and view.backend is not None and not others:
+            yield f"not reported by the backend {view.backend}: {', '.join(of_backend)}"
+        else:
+            yield f"not known of this version: {', '.join(view.unknown)}"
 
 
 def _hot_key_groups(view: OperatorView) -> str:

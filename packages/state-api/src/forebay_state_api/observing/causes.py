@@ -65,7 +65,7 @@ def _open(evidence: Evidence) -> Cause:
     else:
         return Cause(
             "requests for the version before took long, or the function's open() did",
-            "forebay doctor probes the store; make less in open()",
+            "forebay doctor probes the store; do less in open()",
         )
     return Cause(
         why,

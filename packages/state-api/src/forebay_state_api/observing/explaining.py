@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -82,8 +83,18 @@ def explain(evidence: Evidence) -> Explanation:
 
 
 def slowest_of(timeline: Timeline, most: int) -> int | None:
-    """Return the micro-batch that took longest among the newest ``most``; ``None`` if none did."""
-    timed = [one for one in timeline.versions[:most] if one.slowest_ms is not None]
+    """Return the micro-batch that took longest among the newest ``most``; ``None`` if none did.
+
+    The first one after a start opens its state and loads the function, so others are preferred.
+    """
+    versions = timeline.versions[:most]
+    timed = [one for one in versions if one.slowest_ms is not None]
+    starts = {
+        newer.version
+        for newer, older in pairwise(timeline.versions)
+        if newer.run_key != older.run_key
+    }
+    timed = [one for one in timed if one.version > 1 and one.version not in starts] or timed
     return max(timed, key=lambda one: one.slowest_ms or 0).batch if timed else None
 
 
