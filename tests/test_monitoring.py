@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -52,6 +53,10 @@ def served(name, ending="Value"):
     return {"__name__": f"metrics_{key}_{ending}", "type": "gauges"}
 
 
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
 def series():
     """Yield the labels of every series of keyed operators, after relabelling."""
     for metric in (*KEYED, *WAIT):
@@ -86,8 +91,8 @@ def test_relabelling_gives_names_and_labels_back():
         expected = {
             "__name__": name,
             "application": "my_app",
-            "query": "my_clicks",
-            "uid": "visits_by_user",
+            "query": f"my_clicks_{digest('my clicks')}",
+            "uid": f"visits_by_user_{digest('visits-by.user')}",
         }
         if value:
             expected[metric.labels[0]] = "+Inf" if value == "inf" else value

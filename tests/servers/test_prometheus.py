@@ -148,11 +148,11 @@ def test_a_running_job_is_scraped(prometheus):
         {key: one["metric"][key] for key in ("application", "query", "uid")} for one in series
     ]
     assert sorted(labels, key=str) == [
-        {"application": "metered", "query": "my_clicks", "uid": uid}
-        for uid in ("visits_heap", "visits_lsm")
+        {"application": "metered", "query": "my_clicks_7d571f", "uid": uid}
+        for uid in ("visits_heap_04e8b7", "visits_lsm_17b420")
     ]
     assert "type" not in series[0]["metric"]
-    phases = asked(prometheus, 'forebay_keyed_phase_seconds_total{uid="visits_heap"}')
+    phases = asked(prometheus, 'forebay_keyed_phase_seconds_total{uid="visits_heap_04e8b7"}')
     assert {"open", "function", "commit_manifest"} <= {one["metric"]["phase"] for one in phases}
     eventually(prometheus, f"sum(rate({name}[30s])) > 1", bool)
     quantile = (
@@ -160,14 +160,14 @@ def test_a_running_job_is_scraped(prometheus):
         "(rate(forebay_keyed_state_read_seconds_bucket[30s]))) > 0"
     )
     (read,) = eventually(prometheus, quantile, bool)
-    assert read["metric"]["uid"] == "visits_lsm", "heap reads nothing"
+    assert read["metric"]["uid"] == "visits_lsm_17b420", "heap reads nothing"
 
 
 def test_an_ordered_wait_is_scraped(prometheus):
     eventually(prometheus, "sum(rate(forebay_wait_rows_total[30s])) > 1", bool)
     (rows,) = asked(prometheus, "forebay_wait_rows_total")
     labels = {key: rows["metric"][key] for key in ("application", "query", "uid")}
-    assert labels == {"application": "metered", "query": "my_clicks", "uid": "greet"}
+    assert labels == {"application": "metered", "query": "my_clicks_7d571f", "uid": "greet"}
     quantile = "histogram_quantile(0.5, rate(forebay_wait_try_seconds_bucket[30s])) >= 0"
     eventually(prometheus, quantile, lambda found: len(found) == 1)
 

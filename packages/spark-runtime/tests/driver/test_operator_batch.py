@@ -90,11 +90,20 @@ class Accumulators(SparkMetrics):
         self._accumulators |= {name: One(name) for name in names}
 
 
+def test_operators_whose_names_differ_share_no_series():
+    shown = Accumulators()
+    uids = ("a-b", "a.b", "a_b", "a__b", "注文", "顧客", "ü")
+    for uid in uids:
+        shown.show(batch(uid, rows_in=1))
+    assert list(shown.values.values()) == [1] * len(uids)
+    assert "forebay_keyed_rows_in_total..query..q..uid..a_b" in shown.values, "nothing was lost"
+
+
 def test_counters_grow_gauges_are_set_and_labels_are_in_the_name():
     shown = Accumulators()
     for keys in (5, 3):
         shown.show(batch("a.b-c", rows_in=2, keys=keys, phase_seconds_open=0.5, unheard_of=1))
-    ending = "..query..q..uid..a_b_c"
+    ending = "..query..q..uid..a_b_c_ab8bb2"
     assert shown.values == {
         f"forebay_keyed_rows_in_total{ending}": 4,
         f"forebay_keyed_keys{ending}": 3,

@@ -11,6 +11,7 @@ that make labels of them.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import weakref
@@ -26,6 +27,10 @@ _log = logging.getLogger(__name__)
 
 MOST_OPERATORS: Final = 100
 """Operators of one application that are shown; a job may make one for each tenant."""
+_NAMES: Final = frozenset({"query", "uid"})
+"""Labels whose values users choose; those of others are known, and differ."""
+_DIGEST: Final = 6
+"""Characters of a digest."""
 
 
 def _by_key(metrics: Iterable[Metric]) -> dict[str, tuple[Metric, str]]:
@@ -133,15 +138,21 @@ def _name(query: str, uid: str, metric: Metric, value: str) -> str:
 
 
 def registered_name(metric: Metric, labels: list[tuple[str, str]]) -> str:
-    """Return the name in Spark's metrics system; values of labels have neither dots nor ``__``."""
+    """Return the name in Spark's metrics system; values of labels have neither dots nor ``__``.
+
+    A query or a uid that loses characters ends in a digest, so that no two share a series.
+    """
     ending = "_bucket" if metric.kind is Kind.HISTOGRAM else ""
-    return "".join(
-        [f"{metric.name}{ending}", *(f"..{label}..{_plain(value)}" for label, value in labels)]
-    )
+    labelled = "".join(f"..{label}..{_value(label, value)}" for label, value in labels)
+    return f"{metric.name}{ending}{labelled}"
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9]+", "_", text).strip("_") or "0"
+def _value(label: str, text: str) -> str:
+    plain = re.sub(r"[^a-zA-Z0-9]+", "_", text).strip("_")
+    if plain == text or label not in _NAMES:
+        return plain
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+    return f"{plain}_{digest}" if plain else digest
 
 
 _by_context: Final[weakref.WeakKeyDictionary[Any, SparkMetrics]] = weakref.WeakKeyDictionary()
