@@ -103,7 +103,7 @@ def test_each_batch_has_the_figures_of_its_operators(stage, caplog):
     wanted = [str(one) for batch in found for one in batch]
     eventually(lambda: logged(caplog), lambda lines: set(wanted) <= set(lines))
     assert wanted[2].startswith("operator again of query ")
-    assert ", commits 2, keys 2, keys_touched 2, phase_seconds_" in wanted[2]
+    assert ", commits 2, group_rows_max 2, keys 2, keys_touched 2, phase_seconds_" in wanted[2]
 
 
 def logged(caplog):
