@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,10 +15,7 @@ from ..on_call.incidents import INCIDENTS, ORDINARY, ordinary  # noqa: TID252 - 
 
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
 
-pytestmark = [
-    pytest.mark.servers,
-    pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed"),
-]
+pytestmark = pytest.mark.servers
 
 RULES = Path(__file__).parents[2] / "monitoring" / "alerts.yml"
 MINUTES = 9 * 60
