@@ -35,6 +35,7 @@ from forebay_state_api import (
 )
 
 SCHEMA = "user string, n long"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Count(KeyedProcessFunction):
@@ -108,6 +109,8 @@ class Scenarios:
         "refused",
         "bounded",
         "snapshots",
+        "filtered",
+        "changes",
         "imported",
         "broadcast",
         "calls",
@@ -198,13 +201,47 @@ class Scenarios:
 
     def snapshots(self):
         """``spark.read`` of the state that ``bounded`` kept: the newest version, and the first."""
-        source = self.spark.read.format("forebay").options(query="q", uid="counts", state="n")
-        state_dir = self.spark.conf.get("spark.forebay.state.dir")
-        versions = [source.load(state_dir), source.option("version", "1").load(state_dir)]
+        source = self.kept(self.spark.read, state="n")
+        versions = [self.load(source), self.load(source.option("version", "1"))]
         return [
             sorted(tuple(row) for row in version.select("key", "value").collect())
             for version in versions
         ]
+
+    def kept(self, reader, **options):
+        return reader.format("forebay").options(query="q", uid="counts", **options)
+
+    def load(self, source):
+        return source.load(self.spark.conf.get("spark.forebay.state.dir"))
+
+    def filtered(self):
+        """Push-down of a filter on that state, where Spark's setting allows it and where not."""
+        found = []
+        for allowed in ("true", "false"):
+            self.spark.conf.set(PUSHDOWN, allowed)
+            df = self.load(self.kept(self.spark.read, pushdown="true")).where("key = 'bob'")
+            try:
+                found.append([(row.key, row.n) for row in df.collect()])
+            except Exception as error:  # noqa: BLE001 - the scenario records it
+                found.append(str(error))
+        self.spark.conf.unset(PUSHDOWN)
+        return found
+
+    def changes(self):
+        """A stream of that state's changes, restarted when another version has come."""
+        df = self.spark.createDataFrame([("ann",)], "user string")
+        columns = "key string, operation string, value long, old long, version long"
+        output = self.folder / "changes"
+        found = []
+        for batch_id in (None, 2):
+            if batch_id is not None:
+                self.counted(df, query="q", batch_id=batch_id).collect()
+            source = self.kept(self.spark.readStream, state="n", changes="true", old="true")
+            changed = self.load(source).select("key", "operation", "value", "old", "version")
+            self.run(changed.writeStream.format("json").option("path", str(output)), "changes")
+            rows = self.spark.read.schema(columns).json(str(output)).collect()
+            found.append(sorted(tuple(row) for row in rows))
+        return found
 
     def imported(self):
         """A DataFrame that becomes the first version of an operator, and what goes on from it."""

@@ -65,6 +65,22 @@ def test_snapshots_of_state(found):
     assert first == [["ann", 2], ["bob", 1]]
 
 
+def test_a_filter_is_pushed_down_where_the_setting_allows_it(found):
+    allowed, forbidden = found["filtered"]
+    if pyspark.__version__ < "4.1":
+        assert "needs pyspark 4.1 or newer" in allowed
+        assert "needs pyspark 4.1 or newer" in forbidden
+    else:
+        assert allowed == [["bob", 2]]
+        assert "DATA_SOURCE_PUSHDOWN_DISABLED" in forbidden
+
+
+def test_a_stream_of_changes_goes_on_after_a_restart(found):
+    first, both = found["changes"]
+    assert first == [["ann", "put", 4, None, 2], ["bob", "put", 2, None, 2]]
+    assert both == [["ann", "put", 4, None, 2], ["ann", "put", 5, 4, 3], ["bob", "put", 2, None, 2]]
+
+
 def test_an_imported_first_version(found):
     assert found["imported"] == [{"n": 2}, [["ann", 8], ["bob", 1]]]
 
