@@ -3,7 +3,9 @@
 Records that also await a turn of asyncio's loop are compared with those that do not, and records
 that fail alone (``on_error="column"``) with those that fail the micro-batch. For these two the time
 includes the check of rows and the Arrow batches of the output, as on Spark: rows that the check has
-seen are quicker to write. They take turns after each Arrow batch of the input.
+seen are quicker to write. They take turns after each Arrow batch of the input, in a process of
+their own for each form, as a worker runs one function: where engines of other forms have run, the
+interpreter is slower at what all share, and the ratio is smaller.
 
 ``python -m benchmarks.engine``. Rows are named tuples in memory, state is on the heap backend,
 nothing is committed.
@@ -17,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from multiprocessing import get_context
 from typing import Any, Final
 
 import attrs
@@ -102,28 +105,38 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
     """Time the bare loop and all forms in turn, over warm state."""
     rows = rows_in_memory(keys, ROWS * count)
     with ExitStack() as opened:
-        engines: dict[str, EngineDrive] = {}
-        alone: dict[str, Drive] = {"bare": bare_loop()}
-        with_output: dict[str, Drive] = {}
-        for form, function in FUNCTIONS.items():
-            for name, (error_rows, writer) in _kinds(form).items():
-                engine = EngineDrive(function(), f"memory://bench-{name}", error_rows=error_rows)
-                engines[name] = opened.enter_context(engine)
-                drives = alone if writer is None else with_output
-                drives[name] = partial(_drive, engine, writer)
-        cut = partial(_cut, rows, engines["sync"])
-        _warm_and_check(alone | with_output, cut(ROWS))
-        begin_task()  # which makes collections rare, and skips what is loaded, as on Spark
-        try:
-            took = in_turn(alone, pairs, [cut(ROWS)])
-            turns = [[part] for part in cut(INPUT_ROWS)]
-            for form in FUNCTIONS:  # two at a time: others would take their place in the caches
-                names = (f"{form} written", f"{form} alone")
-                took |= in_turn({name: with_output[name] for name in names}, pairs, turns)
-        finally:
-            gc.unfreeze()
-    lines = [_line(keys, form, took, len(rows)) for form in BOUNDS]
-    return lines + [_line_alone(keys, form, took, len(rows)) for form in BOUNDS]
+        engines = {
+            form: opened.enter_context(EngineDrive(function(), f"memory://bench-{form}"))
+            for form, function in FUNCTIONS.items()
+        }
+        drives: dict[str, Drive] = {"bare": bare_loop()}
+        drives |= {form: partial(_drive, engine, None) for form, engine in engines.items()}
+        batches = _cut(rows, engines["sync"], ROWS)
+        _warm_and_check(drives, batches)
+        took = in_turn(drives, pairs, [batches])
+    return [_line(keys, form, took, len(rows)) for form in BOUNDS]
+
+
+def compare_alone(keys: int, form: str, pairs: int, count: int) -> Line:
+    """Time a form with and without ``on_error="column"`` in turn, over warm state."""
+    rows = rows_in_memory(keys, ROWS * count)
+    writer = RowWriter(OUTPUT, function=form, time_zone="UTC")
+    check = row_check(writer, OUTPUT)
+    columns = pa.schema([*OUTPUT, ("error", pa.struct(list(arrow_schema(FAILED_RECORD))))])
+    alone_writer = FailedRowWriter(writer, columns, check)
+    function = FUNCTIONS[form]
+    with (
+        EngineDrive(function(), "memory://bench-written") as written,
+        EngineDrive(function(), "memory://bench-alone", error_rows=ErrorRows(check=check)) as alone,
+    ):
+        drives: dict[str, Drive] = {
+            "written": partial(_drive, written, writer),
+            "alone": partial(_drive, alone, alone_writer),
+        }
+        batches = _cut(rows, written, INPUT_ROWS)
+        _warm_and_check({"bare": bare_loop()} | drives, batches)
+        took = in_turn(drives, pairs, [[batch] for batch in batches])
+    return _line_alone(keys, form, took, len(rows))
 
 
 def _cut(rows: Sequence[Event], engine: EngineDrive, size: int) -> list[RowBatch]:
@@ -134,25 +147,22 @@ def _cut(rows: Sequence[Event], engine: EngineDrive, size: int) -> list[RowBatch
 def in_turn(
     drives: Mapping[str, Drive], pairs: int, turns: Sequence[Sequence[RowBatch]]
 ) -> dict[str, list[float]]:
-    """Return the CPU times of each drive, one for each pair; the drives take turns in it."""
+    """Return the CPU times of each drive, one for each pair; the drives take turns in it.
+
+    Collections are rare meanwhile, and skip what is loaded, as on Spark.
+    """
     took: dict[str, list[float]] = {name: [0.0] * pairs for name in drives}
-    for pair in range(pairs):
-        for turn in turns:
-            for name, drive in drives.items():
-                took[name][pair] += seconds(drive, turn)
+    order = [*drives]
+    begin_task()
+    try:
+        for pair in range(pairs):
+            for turn in turns:
+                for name in order:
+                    took[name][pair] += seconds(drives[name], turn)
+                order.reverse()
+    finally:
+        gc.unfreeze()
     return took
-
-
-def _kinds(form: str) -> dict[str, tuple[ErrorRows | None, Writer | None]]:
-    """Return name → what becomes of failed records, and the writer, for each kind of engine."""
-    writer = RowWriter(OUTPUT, function=form, time_zone="UTC")
-    check = row_check(writer, OUTPUT)
-    columns = pa.schema([*OUTPUT, ("error", pa.struct(list(arrow_schema(FAILED_RECORD))))])
-    return {
-        form: (None, None),
-        f"{form} written": (None, writer),
-        f"{form} alone": (ErrorRows(check=check), FailedRowWriter(writer, columns, check)),
-    }
 
 
 def _drive(engine: EngineDrive, writer: Writer | None, batch: RowBatch) -> list[Any]:
@@ -179,7 +189,7 @@ def _output_rows(output: list[Any]) -> list[Any]:
 
 
 def _line_alone(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) -> Line:
-    names = (f"{form} alone", f"{form} written")
+    names = ("alone", "written")
     pairs = zip(*(took[name] for name in names), strict=True)
     alone, together = (_per_row_us(took[name], rows) for name in names)
     return Line(
@@ -248,6 +258,9 @@ def main(*, pairs: int, batches: int, quick: bool) -> list[Line]:
     if quick:
         pairs, batches = 1, 1
     lines = [line for keys in KEYS for line in compare(keys, pairs, batches)]
+    alone = [(keys, form, pairs, batches) for keys in KEYS for form in FUNCTIONS]
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        lines += pool.starmap(compare_alone, alone, chunksize=1)
     return [*lines, *(foreign_await(pairs, hot=hot) for hot in (False, True))]
 
 
