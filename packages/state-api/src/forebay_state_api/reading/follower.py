@@ -186,7 +186,7 @@ class Follower:
         try:
             if self.refresh():
                 self._move_s = time.monotonic() - began
-            self._shown.snapshot.opened.check_open()  # renews the pin
+            self._shown.snapshot.opened.check_open()
         except (AbandonedTimelineError, VersionGoneError):
             raise
         except Exception as fault:  # noqa: BLE001 - the thread outlives whatever a look meets

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.backend import Capability, Opening
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.reading.held_pin import HeldPin
+from forebay_state_api.reading.positions import Position, is_stored
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
@@ -38,7 +41,7 @@ class OpenedVersion:
         cache_bytes: int,
         renew_every_s: float,
     ) -> None:
-        """``reader`` holds the whole version; it is closed with this object."""
+        """``reader`` holds the whole version; its pin is deleted when this object is closed."""
         self.reader: Final = reader
         self.backend: Final = backend
         self._storage: Final = storage
@@ -47,8 +50,11 @@ class OpenedVersion:
         self._kept: Final[OrderedDict[KeyGroupRange, _OpenRange]] = OrderedDict()
         self._lock: Final = threading.Lock()
         self._group_bytes: Final = reader.bytes / reader.manifests[0].made.max_parallelism
-        self._renew_every_s: Final = renew_every_s
-        self._renewed = time.monotonic()
+        self._position: Final = Position(reader.version, reader.run_key or "")
+        self._pin: Final = HeldPin(
+            reader.pin, renew_every_s, partial(is_stored, storage, self._position)
+        )
+        weakref.finalize(self, self._pin.abandon)  # whoever forgets to close it
         self._closed = False
 
     def table(self, spec: TableSpec, groups: KeyGroupRange) -> Table:
@@ -83,15 +89,18 @@ class OpenedVersion:
         return [part for part in parts if part]
 
     def check_open(self) -> None:
-        """Raise if the snapshot is closed; renew its pin if that is due."""
+        """Raise if the snapshot is closed, or if its version was deleted."""
         if self._closed:
             raise ConfigurationError(
                 f"the snapshot of version {self.reader.version} in {self._storage.url} is closed; "
                 "open it again with open_state"
             )
-        if time.monotonic() - self._renewed > self._renew_every_s:
-            self._renewed = time.monotonic()
-            self.reader.pin.renew()
+        if self._pin.is_lost:
+            raise VersionGoneError(
+                f"version {self._position} in {self._storage.url} is not stored any more: this "
+                "process was suspended for longer than the lease of its pin, and the janitor "
+                "deleted the version. Open a newer one with open_state, or pass a longer lease="
+            )
 
     def close(self) -> None:
         """Close what is open and delete the pin. Safe to call twice."""
@@ -99,7 +108,7 @@ class OpenedVersion:
         with self._lock:
             while self._kept:
                 self._kept.popitem()[1].backend.close()
-        self.reader.close()
+        self._pin.release()
 
     def _most_kept(self) -> int:
         """Return the number of ranges that may stay open, those of average size."""

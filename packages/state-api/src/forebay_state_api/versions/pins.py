@@ -190,6 +190,10 @@ class Pin:
         delete_or_leave(self._storage, self._names, harm)
         self._names = []
 
+    def __repr__(self) -> str:
+        """Show the version and where it is stored."""
+        return f"version {self._version} in {self._storage.url}"
+
     def __enter__(self) -> Self:
         return self
 
