@@ -276,6 +276,20 @@ def test_a_pin_that_has_expired(job, read):
         [*pickle.loads(planned[0][0]).read(planned[0][1])]
 
 
+def test_a_pin_of_which_a_quarter_has_passed_is_renewed(job, read, tmp_path):
+    frame = read(state="n", lease="30 min")
+    frame.partitions()
+    (pin,) = list_pins(job.storage)
+    (stored,) = tmp_path.rglob(f"pins/{pin.name.removeprefix('pins/')}")
+    passed = (datetime.now(UTC) - timedelta(minutes=8)).timestamp()
+    os.utime(stored, (passed, passed))
+    frame.partitions()
+    assert sorted(one.renewal for one in list_pins(job.storage)) == [
+        pin.renewal,
+        pin.renewal + 1,
+    ]
+
+
 def test_tasks_leave_no_pins_of_their_own(job, read):
     read(state="n").rows("key")
     assert len(list_pins(job.storage)) == 1
