@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,18 +13,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import trustme
 
 from .programs import FOREBAY, address, running
 
-trustme = pytest.importorskip("trustme", reason="the group [servers] brings it")
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
 
-pytestmark = [
-    pytest.mark.servers,
-    pytest.mark.spark,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed"),
-]
+pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "monitoring"
