@@ -121,6 +121,26 @@ def test_every_alert_has_a_case():
     assert {rule["alert"] for group in groups for rule in group["rules"]} == set(CASES)
 
 
+EVEN_ROWS = {
+    "forebay_keyed_commits_total": 4 * 600,
+    "forebay_keyed_rows_in_total": 1_200,
+    "forebay_keyed_group_rows_max_total": 800,
+}
+"""Ten micro-batches a second, each with two rows of any keys: one row is half of them."""
+MANY_SUBTASKS = {
+    "forebay_keyed_commits_total": 64,
+    "forebay_keyed_group_rows_max_total": 40_000,
+}
+"""One micro-batch a minute, with a hot key."""
+
+
+@pytest.mark.parametrize(
+    ("counters", "alerts"), [(EVEN_ROWS, set()), (MANY_SUBTASKS, {"ForebayHotKeyGroup"})]
+)
+def test_a_hot_key_is_found_among_many_rows_alone(counters, alerts, tmp_path):
+    assert wrong(tmp_path, CALM | counters, GAUGES, alerts) == ""
+
+
 def test_reads_that_are_slow_are_slow_storage_too(tmp_path):
     assert wrong(tmp_path, CALM | READS_SLOWLY, GAUGES, {"ForebayStorageSlow"}) == ""
 
