@@ -13,12 +13,18 @@ from forebay_console.watching.exposition import OperatorTotals
 from forebay_console.watching.summaries import VersionSummary
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.contract.object_storage import ObjectPage
+from forebay_state_api.errors import StorageError
+from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.metrics import KEYED
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.versions import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor
+from forebay_state_api.versions.layout import Coordinates
+from forebay_state_api.versions.markers import put_marker
 
 
 def samples(console) -> dict[tuple[str, str], float]:
@@ -31,6 +37,12 @@ def samples(console) -> dict[tuple[str, str], float]:
         for sample in family.samples
         if sample.labels["uid"] == "visits"
     }
+
+
+@pytest.fixture(autouse=True)
+def _no_rest(monkeypatch):
+    """Let each scrape see what is stored now."""
+    monkeypatch.setattr("forebay_console.watching.fresh._REST", 0.0)
 
 
 @pytest.fixture
@@ -67,16 +79,137 @@ def test_counters_begin_at_zero_and_count_each_version_once(console, job):
     assert samples(console)["forebay_keyed_rows_in_total", ""] == 3 * 80
 
 
-def test_all_versions_of_an_operator_that_appears_later_count(tmp_path, new_console, new_job):
+def test_all_versions_of_an_operator_that_appears_later_count_from_zero(
+    tmp_path, new_console, new_job
+):
     console = new_console(tmp_path, ttl_s=0)
-    assert console.get("/metrics").status_code == 200
-    new_job(tmp_path).run(2)
-    assert samples(console)["forebay_keyed_rows_in_total", ""] == 2 * 80
+    assert samples(console) == {}
+    job = new_job(tmp_path)
+    job.run(2)
+    began = {name: value for name, value in samples(console).items() if "_total" in name[0]}
+    assert {name for name, _ in began} >= {
+        "forebay_keyed_rows_in_total",
+        "forebay_keyed_commits_total",
+        "forebay_keyed_phase_seconds_total",
+    }
+    assert set(began.values()) == {0}
+    for batches in (2, 3):
+        found = samples(console)
+        assert found["forebay_keyed_rows_in_total", ""] == batches * 80
+        assert found["forebay_keyed_commits_total", ""] == batches * 3
+        assert sum(found[name] for name in began if name[1]) > 0
+        job.run(1)
+
+
+BEGUN = Coordinates(
+    version=1,
+    max_parallelism=128,
+    parallelism=1,
+    subtask=0,
+    range=KeyGroupRange(0, 127),
+    epoch=1,
+    run_key="0123456789abcdef",
+    attempt_id=1,
+    random_id="0" * 24,
+)
+"""A subtask that has not committed its first version."""
+
+
+@pytest.mark.parametrize("scraped", [False, True])
+def test_the_counters_of_an_operator_in_its_first_batch_begin_at_zero(
+    scraped, tmp_path, new_console, new_job
+):
+    console = new_console(tmp_path, ttl_s=0)
+    if scraped:
+        assert samples(console) == {}
+    put_marker(OperatorStorage(open_storage(tmp_path), "clicks/visits"), BEGUN)
+    assert samples(console) == {("forebay_keyed_commits_total", ""): 0}
+    new_job(tmp_path).run(1)
+    assert samples(console)["forebay_keyed_rows_in_total", ""] == 0
+    found = samples(console)
+    assert found["forebay_keyed_rows_in_total", ""] == 80
+    assert found["forebay_keyed_commits_total", ""] == 3
+
+
+class Damaged(ForwardingStorage):
+    """Fails every request below some folders, at the same line."""
+
+    def __init__(self, inner, *folders, error=RuntimeError):
+        super().__init__(inner)
+        self.folders, self._error = {*folders}, error  # shared with its children
+
+    def around(self, operation, name, request):
+        if name.startswith((*self.folders,)):
+            raise self._error("nobody can read it")
+        return request()
+
+
+def totals(console, uid, name="forebay_keyed_rows_in_total"):
+    """Return the counter of an operator, or ``None`` if it has none."""
+    answer = console.get("/metrics")
+    assert answer.status_code == 200
+    families = text_string_to_metric_families(answer.text)
+    found = [one for family in families for one in family.samples if one.labels["uid"] == uid]
+    return next((one.value for one in found if one.name == name), None)
+
+
+@pytest.fixture
+def three(tmp_path, new_job):
+    """Three jobs on one state directory."""
+    found = {uid: new_job(tmp_path, uid) for uid in ("a", "b", "c")}
+    for job in found.values():
+        job.run(2)
+    return found
+
+
+@pytest.mark.parametrize("error", [RuntimeError, StorageError])
+def test_an_operator_that_cannot_be_read_keeps_its_numbers(
+    error, tmp_path, three, new_console, caplog
+):
+    storage = Damaged(open_storage(tmp_path), error=error)
+    console = new_console(storage, ttl_s=0)
+    assert [totals(console, uid) for uid in "abc"] == [0, 0, 0]
+    three["b"].run(1)
+    assert totals(console, "b") == 80
+    storage.folders.add("clicks/b")
+    for job in three.values():
+        job.run(1)
+    assert [totals(console, uid) for uid in "abc"] == [80, 80, 80]
+    assert totals(console, "b", "forebay_keyed_state_bytes") > 0
+    assert [one.args for one in caplog.records] == [("clicks/b", error.__name__)]
+    storage.folders.clear()
+    assert [totals(console, uid) for uid in "abc"] == [80, 160, 80]
+
+
+def test_what_was_there_at_the_first_scrape_counts_from_where_it_can_be_read(
+    tmp_path, three, new_console
+):
+    storage = Damaged(open_storage(tmp_path), "clicks/b")
+    console = new_console(storage, ttl_s=0)
+    assert [totals(console, uid) for uid in "abc"] == [0, None, 0]
+    for job in three.values():
+        job.run(1)
+    assert [totals(console, uid) for uid in "abc"] == [80, None, 80]
+    storage.folders.clear()
+    assert totals(console, "b") == 0
+    three["b"].run(1)
+    assert [totals(console, uid) for uid in "abc"] == [80, 80, 80]
+
+
+def test_each_operator_that_cannot_be_read_is_named_in_the_log_once(
+    tmp_path, three, new_console, caplog
+):
+    damaged = Damaged(open_storage(tmp_path), "clicks/a", "clicks/c")
+    console = new_console(damaged, ttl_s=0)
+    for path in ("/metrics", "/", "/metrics", "/", "/operators/clicks/a"):
+        console.get(path)
+    assert [one.args[0] for one in caplog.records] == ["clicks/a", "clicks/c"]
 
 
 def test_phases_are_seconds(console, job):
     assert console.get("/metrics").status_code == 200
     job.run(3)
+    samples(console)  # phases that took no time before begin at 0
     newest = console.directory.operators()[0].look().recent(3)
     wanted = {phase for one in newest for phase in one.phase_ms}
     found = {p: v for (name, p), v in samples(console).items() if "phase" in name}
@@ -119,7 +252,6 @@ class Count(KeyedProcessFunction):
 
 def test_versions_that_a_listing_in_pages_misses_for_a_while_count_once(new_console, monkeypatch):
     """The janitor moves versions to the history, whose page is read at every other refresh."""
-    monkeypatch.setattr("forebay_console.watching.fresh._REST", 0.0)
     shown = []
     add = OperatorTotals.add
     monkeypatch.setattr(
@@ -178,16 +310,13 @@ def test_what_was_counted_is_remembered_in_bounded_memory():
     assert totals.counts["rows_in"] == 20_000
 
 
-def test_what_versions_before_the_start_know_begins_at_zero():
+def test_a_counter_that_becomes_known_later_begins_at_zero():
     totals = OperatorTotals()
-    totals.skip([attrs.evolve(made(1), phase_ms={"function": 3})])
-    assert dict(totals.counts) == {"commits": 0, "rows_in": 0}
-    assert dict(totals.phase_ms) == {"function": 0}
-
-
-def test_the_counters_of_an_operator_in_its_first_batch_begin_at_zero():
-    totals = OperatorTotals()
-    totals.skip([])
-    assert dict(totals.counts) == {"commits": 0}
-    totals.add([made(1)])
-    assert totals.counts["commits"] == 1
+    versions = [made(1)]
+    totals.skip(versions)
+    for waits, wanted in ((0, None), (5, 0), (7, 12), (0, 12)):
+        times = {"call_wait": waits} if waits else {}
+        versions.insert(0, attrs.evolve(made(len(versions) + 1), phase_ms=times))
+        totals.add(versions)
+        assert totals.phase_ms.get("call_wait") == wanted
+    assert dict(totals.counts) == {"rows_in": 4, "commits": 4}

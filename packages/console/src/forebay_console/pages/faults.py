@@ -13,14 +13,20 @@ class Faults:
     """Logs an error with its traceback once, however often pages that stay live run into it."""
 
     def __init__(self) -> None:
-        self._logged: Final[set[tuple[str, str, int | None]]] = set()
-        """Class and place of each error: no more than there are lines that raise."""
+        self._logged: Final[set[tuple[str, str, str, int | None]]] = set()
+        """Operator, class and place of each error: for each operator, no more than there are lines
+        that raise."""
 
-    def named(self, where: str, error: Exception) -> str:
-        """Return what a page shows of an error: its class, since its text may hold content."""
+    def named(self, where: str, error: Exception, *, folder: str = "") -> str:
+        """Return what a page shows of an error: its class, since its text may hold content.
+
+        :param where: the page or the operator that runs into it, for the log.
+        :param folder: of the stored operator that it is about, if it is about one: each operator's
+            error is logged. Never a path that a viewer chose: these have no end.
+        """
         name = type(error).__name__
         last = traceback.extract_tb(error.__traceback__)[-1]
-        place = name, last.filename, last.lineno
+        place = folder, name, last.filename, last.lineno
         if place not in self._logged:
             self._logged.add(place)
             _log.error("%r: %s", where, name, exc_info=error)

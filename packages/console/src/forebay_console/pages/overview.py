@@ -63,7 +63,8 @@ def _row(operator: WatchedOperator, now: datetime, faults: Faults) -> OperatorRo
     except ForebayError as error:
         problem = str(error)
     except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
-        problem = faults.named(operator.stored.folder, error)
+        folder = operator.stored.folder
+        problem = faults.named(folder, error, folder=folder)
     return attrs.evolve(_names(operator.stored), problem=problem)
 
 

@@ -101,14 +101,14 @@ class _Site:
         self._gateway: Final = gateway
         self._show_data: Final = show_data
         self._registry: Final = CollectorRegistry(auto_describe=False)
-        self._registry.register(StateDirectoryCollector(directory))
+        self._faults: Final = Faults()
+        self._registry.register(StateDirectoryCollector(directory, self._not_counted))
         shared = {
             "state_dir": directory.url,
             "refresh_ms": int(refresh_s * 1_000),
             "has_token": access.token is not None,
         }
         self._pages: Final = Templates(shared)
-        self._faults: Final = Faults()
 
     def routes(self) -> list[BaseRoute]:
         """Return the addresses."""
@@ -138,6 +138,9 @@ class _Site:
         """Answer Prometheus, in the format that it asks for."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(self._registry), headers={"Content-Type": content_type})
+
+    def _not_counted(self, folder: str, error: Exception) -> None:
+        self._faults.named(folder, error, folder=folder)
 
     def _overview(self, request: Request) -> Response:
         content = overview(self._directory, _now(), self._faults)
@@ -173,6 +176,7 @@ class _Site:
         found = self._directory.by_folder().get(folder)
         if found is None:
             raise HTTPException(404, "No such operator is stored in this state directory.")
+        request.state.folder = folder
         return found
 
     async def _login(self, request: Request) -> Response:
@@ -209,7 +213,9 @@ class _Site:
 
     async def broken(self, request: Request, error: Exception) -> Response:
         """Return the page of an error that nobody expected: its text may hold content."""
-        return await self._error(request, 500, self._faults.named(request.url.path, error))
+        folder = getattr(request.state, "folder", "")
+        named = self._faults.named(request.url.path, error, folder=folder)
+        return await self._error(request, 500, named)
 
     async def _error(self, request: Request, status: int, message: str) -> Response:
         content = {"status": status, "message": message}

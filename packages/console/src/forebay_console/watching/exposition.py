@@ -2,16 +2,20 @@
 
 Prometheus wants counters that only grow, and versions disappear from storage. So an operator's
 counters begin at 0 when the console first looks at the state directory, and each version that is
-committed later is added once, also if a listing misses it for a while. Where the query went back,
-the versions that it makes again count again, as in the job's own metrics. After a restart of the
-console counters begin at 0 again, which Prometheus expects of a process.
+committed later is added once, also if a listing misses it for a while. The counters of an operator
+that is started later begin at 0, too: its first versions are added one scrape after it is found.
+Where the query went back, the versions that it makes again count again, as in the job's own
+metrics. After a restart of the console counters begin at 0 again, which Prometheus expects of a
+process.
+
+An operator that cannot be read keeps its last numbers, and the others are read.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +42,34 @@ _LEAST_COUNTED: Final = 4 * HISTORY
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
+class CountersFromZero:
+    """Counters that show 0 before they grow, for the length of a scrape.
+
+    Prometheus sees no increase in a series that begins at another number.
+    """
+
+    def __init__(self) -> None:
+        self.shown: Final[Counter[str]] = Counter()
+        """Key of a counter → total; a key that was never known is missing."""
+        self._held: Final[Counter[str]] = Counter()
+        """Numbers for the next scrape, of counters that show 0 until then."""
+
+    def release(self) -> None:
+        """Add what was held: a scrape has shown that these counters begin at 0."""
+        self.shown.update(self._held)
+        self._held.clear()
+
+    def add(self, numbers: Mapping[str, int]) -> None:
+        """Add numbers, and hold those of counters that are not shown yet."""
+        for key, number in numbers.items():
+            total = self.shown if key in self.shown else self._held
+            total[key] += number
+
+    def begin(self, keys: Iterable[str] = ()) -> None:
+        """Show 0 for these counters, and for those that are held, unless they are shown."""
+        self.shown.update(dict.fromkeys([*keys, *self._held], 0))
+
+
 class OperatorTotals:
     """The counters of one operator, and the gauges of its newest version."""
 
@@ -46,29 +78,38 @@ class OperatorTotals:
         """Identity of a version → when it was committed; all that were counted `_since`."""
         self._since = _EVER
         """Nothing committed earlier counts, wherever it turns up."""
-        self.counts: Final[Counter[str]] = Counter()
-        """Key of a counter → total; a key that was never known is missing."""
-        self.phase_ms: Final[Counter[str]] = Counter()
+        self._counts: Final = CountersFromZero()
+        self._phase_ms: Final = CountersFromZero()
         self.newest: VersionSummary | None = None
 
-    def skip(self, versions: Iterable[VersionSummary]) -> None:
-        """Leave versions out: they were committed before the console looked.
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Key of a counter → total; a key that was never known is missing."""
+        return self._counts.shown
 
-        Counters begin at 0: Prometheus sees no increase in a series that begins at another number.
-        """
-        self.counts[_COMMITS] = 0
+    @property
+    def phase_ms(self) -> Mapping[str, int]:
+        """Phase → total; a phase that never took any time is missing."""
+        return self._phase_ms.shown
+
+    def skip(self, versions: Iterable[VersionSummary]) -> None:
+        """Leave versions out: they were committed before the console looked."""
         for one in versions:
-            self.counts.update(dict.fromkeys(one.counts, 0))
-            self.phase_ms.update(dict.fromkeys(one.phase_ms, 0))
+            self._counts.begin(one.counts)
+            self._phase_ms.begin(one.phase_ms)
             self._counted[one.identity] = one.committed
         self._forget_before(max(self._counted.values(), default=_EVER))
 
     def add(self, newest_first: Iterable[VersionSummary]) -> None:
-        """Add the versions that were not counted yet."""
+        """Add the versions that were not counted yet, once a scrape: counters begin at 0."""
         versions = list(newest_first)
+        self._counts.release()
+        self._phase_ms.release()
         for one in versions:
             if one.identity not in self._counted and one.committed >= self._since:
                 self._add(one)
+        self._counts.begin([_COMMITS])
+        self._phase_ms.begin()
         if len(self._counted) > 2 * _LEAST_COUNTED:
             self._forget_before(sorted(self._counted.values())[-_LEAST_COUNTED])
         self.newest = versions[0] if versions else None
@@ -80,38 +121,58 @@ class OperatorTotals:
 
     def _add(self, one: VersionSummary) -> None:
         self._counted[one.identity] = one.committed
-        self.counts[_COMMITS] += one.parallelism
-        self.counts.update(one.counts)
-        self.phase_ms.update(one.phase_ms)
+        self._counts.add({**one.counts, _COMMITS: one.parallelism})
+        self._phase_ms.add(one.phase_ms)
 
 
 class StateDirectoryCollector(Collector):
     """Collects the metrics of all operators of a state directory. Thread-safe."""
 
-    def __init__(self, directory: StateDirectory) -> None:
-        """Look at the state directory: what is committed from now on counts."""
+    def __init__(
+        self, directory: StateDirectory, on_error: Callable[[str, Exception], object]
+    ) -> None:
+        """Nothing is read yet.
+
+        :param directory: whose operators count; what is committed after the first scrape counts.
+        :param on_error: called with the folder of an operator that cannot be read, at each scrape.
+        """
         self._directory: Final = directory
+        self._on_error: Final = on_error
         self._lock: Final = threading.Lock()
-        self._totals: dict[str, OperatorTotals] = {}
-        self._begun = False
+        self._totals: Final[dict[str, OperatorTotals]] = {}
+        self._first: Collection[str] | None = None
+        """Folders of the operators that the first scrape found, readable or not."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric with all operators. Raises the errors of storage."""
+        """Yield each metric with all operators. Raises the errors of listing the operators.
+
+        An operator that cannot be read has the numbers of the last time, if there were any.
+        """
         with self._lock:
             operators = self._directory.operators()
-            totals = [(one, self._updated(one)) for one in operators]
-            self._begun = True
+            if self._first is None:
+                self._first = {one.stored.folder for one in operators}
+            for one in operators:
+                try:
+                    self._update(one, from_now=one.stored.folder in self._first)
+                except Exception as error:  # noqa: BLE001 - a damaged name, no rights
+                    self._on_error(one.stored.folder, error)
+            totals = [
+                (one, self._totals[one.stored.folder])
+                for one in operators
+                if one.stored.folder in self._totals
+            ]
             yield from [_family(metric, totals) for metric in _SHOWN]
 
-    def _updated(self, operator: WatchedOperator) -> OperatorTotals:
+    def _update(self, operator: WatchedOperator, *, from_now: bool) -> None:
+        """Add an operator's new versions; ``from_now``: without those that its first look finds."""
         folder = operator.stored.folder
         recent = operator.look().recent(HISTORY)
         if folder not in self._totals:
             self._totals[folder] = OperatorTotals()
-            if not self._begun:
+            if from_now:
                 self._totals[folder].skip(recent)
         self._totals[folder].add(recent)
-        return self._totals[folder]
 
 
 def _family(metric: Definition, totals: Iterable[tuple[WatchedOperator, OperatorTotals]]) -> Metric:
