@@ -200,7 +200,10 @@ def test_a_job_that_names_the_backend_and_its_restarts(bare, tmp_path):
     assert list((tmp_path / "state").glob("*/counts/data/*/shelf-*"))
 
 
-SOME_ROWS = "(commit or version or look_up or owns) and not every_object and not model"
+SOME_ROWS = (
+    "(commit or version or look_up or owns or a_scan_yields or an_export_needs or a_difference)"
+    " and not every_object and not model"
+)
 
 
 @pytest.mark.parametrize(
