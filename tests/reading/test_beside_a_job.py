@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -142,10 +143,12 @@ def requests_of_a_batch(backend_class, folder, open_reader):
         return storage.counts
 
 
-def test_a_job_makes_the_same_requests_beside_a_reader(tmp_path, backend_class):
+@pytest.mark.parametrize("follow", [False, FollowOptions(poll=timedelta(milliseconds=1))])
+def test_a_job_makes_the_same_requests_beside_a_reader(tmp_path, backend_class, follow):
     alone = requests_of_a_batch(backend_class, tmp_path / "alone", lambda *_, **__: nullcontext())
     assert alone["create"] or alone["put"]
-    assert requests_of_a_batch(backend_class, tmp_path / "beside", open_state) == alone
+    reader = partial(open_state, follow=follow)
+    assert requests_of_a_batch(backend_class, tmp_path / "beside", reader) == alone
 
 
 @pytest.fixture
