@@ -58,16 +58,49 @@ def test_a_name_holds_figures_and_0_is_not_unknown(figures):
     assert made_of(figures).figures == figures
 
 
-def test_all_figures_of_a_usual_batch_fit():
-    counts = dict.fromkeys(COUNTS, 0) | {
+def test_a_busy_batch_leaves_out_the_registered_timers_only():
+    counts = {
         "rows_in": 5_000_000,
         "rows_out": 5_000_000,
         "state_bytes": 50 << 30,
-        "written_bytes": 200 << 20,
         "keys": 40_000_000,
+        "written_bytes": 200 << 20,
+        "files": 60,
+        "runs_max": 8,
+        "compactions_pending": 2,
+        "restored_bytes": 2 << 30,
+        "failed_records": 12,
+        "late_rows": 5_000,
+        "timers_fired": 1_000_000,
+        "timers_registered": 5_000_000,
+        "timers_added": 1_000_000,
+        "keys_touched": 2_000_000,
+        "group_rows_max": 200_000,
     }
-    usual = Figures(counts, dict.fromkeys(PHASES, 1_500))
-    assert made_of(usual).figures == usual
+    assert counts.keys() == COUNTS.keys()
+    busy = Figures(counts, dict.fromkeys(PHASES, 1_500))
+    kept = {name: count for name, count in counts.items() if name != "timers_registered"}
+    assert made_of(busy).figures == attrs.evolve(busy, counts=kept)
+
+
+def test_what_symptoms_need_comes_first():
+    counts = dict.fromkeys(COUNTS, 36**3)
+    text = Figures(counts).text(6 * 5)
+    needed = ["rows_in", "group_rows_max", "keys_touched", "timers_added", "timers_fired"]
+    assert list(Figures.parse(text).counts) == needed
+
+
+def test_the_order_of_codes_in_a_name_does_not_matter():
+    text = "I1RI2sRO3TF4TR5TA6KT7GR8"
+    assert Figures.parse(text).counts == {
+        "rows_in": 100,
+        "rows_out": 3,
+        "timers_fired": 4,
+        "timers_registered": 5,
+        "timers_added": 6,
+        "keys_touched": 7,
+        "group_rows_max": 8,
+    }
 
 
 def test_a_name_that_would_be_too_long_holds_the_first_figures():

@@ -37,6 +37,10 @@ PHASES: Final[Mapping[str, str]] = {
 
 COUNTS: Final[Mapping[str, str]] = {
     "rows_in": "RI",
+    "group_rows_max": "GR",
+    "keys_touched": "KT",
+    "timers_added": "TA",
+    "timers_fired": "TF",
     "rows_out": "RO",
     "state_bytes": "SB",
     "keys": "KY",
@@ -47,13 +51,11 @@ COUNTS: Final[Mapping[str, str]] = {
     "restored_bytes": "RB",
     "failed_records": "FR",
     "late_rows": "LR",
-    "timers_fired": "TF",
     "timers_registered": "TR",
-    "timers_added": "TA",
-    "keys_touched": "KT",
-    "group_rows_max": "GR",
 }
-"""Key of a metric → code. A code is stored, so it never changes its meaning."""
+"""Key of a metric → code. A code is stored, so it never changes its meaning. Where a name has no
+room for all, the last ones are left out: symptoms and alerts need those before
+``timers_registered``."""
 
 MOST_CHARACTERS: Final = 240
 """The longest name of an object below its folder; some stores write under a longer name first."""
