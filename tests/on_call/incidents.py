@@ -57,6 +57,16 @@ class Remind(Count):
         return []
 
 
+class RemindOnly(KeyedProcessFunction):
+    """Adds a timer for each row, and has no state."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_processing_time(FAR + timedelta(seconds=row[1]))
+
+    def on_timer(self, at, ctx):
+        return []
+
+
 class Window(Count):
     """Counts the rows of each key and window of an hour; each row registers the window's end."""
 
@@ -87,6 +97,18 @@ class Expire(Window):
         if self.n.value() is None:
             ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(days=1))
         yield from Count.process_element(self, row, ctx)
+
+
+class Wake(KeyedProcessFunction):
+    """Reports at the end of an hour that the key had rows; has no state."""
+
+    def process_element(self, row, ctx):
+        now = ctx.timers.processing_time
+        end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        ctx.timers.register_processing_time(end)
+
+    def on_timer(self, at, ctx):
+        yield at
 
 
 class Remember(KeyedProcessFunction):
@@ -165,11 +187,13 @@ def compaction_behind(directory: Path) -> None:
         job.run(Count(), rows(batch)[:200])
 
 
-def leaking_timers(directory: Path) -> None:
+def leaking_timers(
+    directory: Path, function: type[KeyedProcessFunction] = Remind, backend: str = "heap"
+) -> None:
     """Each row adds a timer that does not fire for decades."""
-    job = job_on(open_storage(directory))
+    job = job_on(open_storage(directory), backend)
     for batch in range(BATCHES):
-        job.run(Remind(), rows(batch))
+        job.run(function(), rows(batch))
 
 
 def growing_state(directory: Path) -> None:
@@ -189,7 +213,7 @@ INCIDENTS: Final[Mapping[str, Callable[[Path], None]]] = {
 }
 """Name → the function that provokes it."""
 
-ORDINARY: Final = (Window, Session, Expire)
+ORDINARY: Final = (Window, Session, Expire, Wake)
 """Functions whose timers do not leak, for `ordinary`."""
 
 if __name__ == "__main__":

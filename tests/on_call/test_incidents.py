@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from forebay_state_api.commands.main import main
 
-from .incidents import INCIDENTS, ORDINARY, ordinary
+from .incidents import INCIDENTS, ORDINARY, RemindOnly, leaking_timers, ordinary
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = (HOW_TO / "on-call.md").read_text(encoding="utf-8")
@@ -77,6 +77,14 @@ def test_a_calm_job_has_no_symptoms(directory):
 def test_windows_sessions_and_expiry_have_no_symptoms(function, backend, tmp_path):
     ordinary(function, tmp_path, backend)
     assert symptoms(tmp_path) == {}
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_timers_of_a_function_without_state_leak_too(backend, tmp_path):
+    leaking_timers(tmp_path, RemindOnly, backend)
+    found = symptoms(tmp_path)
+    assert set(found) == {"Timers leak"}
+    assert re.search(FOUND["leaking-timers"][1], found["Timers leak"])
 
 
 def test_explain_names_the_hot_key_without_being_given_a_batch(directory):

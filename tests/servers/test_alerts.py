@@ -11,7 +11,13 @@ from forebay_state_api.observing import DirectoryWatch
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.figures import PHASES
 
-from ..on_call.incidents import INCIDENTS, ORDINARY, ordinary  # noqa: TID252 - tests are no packages
+from ..on_call.incidents import (  # noqa: TID252 - tests are no packages
+    INCIDENTS,
+    ORDINARY,
+    RemindOnly,
+    leaking_timers,
+    ordinary,
+)
 
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
 
@@ -176,6 +182,12 @@ def measured(directory, every=1):
 )
 def test_an_incident_of_the_page_is_found(incident, alerts, tmp_path):
     INCIDENTS[incident](tmp_path / "state")
+    assert wrong(tmp_path, measured(tmp_path / "state"), {}, alerts) == ""
+
+
+def test_timers_of_a_function_without_state_leak_too(tmp_path):
+    leaking_timers(tmp_path / "state", RemindOnly)
+    alerts = {"ForebayTimersLeak"}
     assert wrong(tmp_path, measured(tmp_path / "state"), {}, alerts) == ""
 
 

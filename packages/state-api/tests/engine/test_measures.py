@@ -148,6 +148,24 @@ def test_added_timers_are_distinct_and_neither_fired_nor_deleted(new_job):
     assert (found["timers_registered"], found["timers_added"]) == (8, 2)
 
 
+def test_keys_with_timers_count_where_fewer_have_touched_state(new_job):
+    far = datetime(2077, 1, 1, tzinfo=UTC)
+
+    class Remind(Count):
+        def process_element(self, row, ctx):
+            if row[0] == "c":
+                self.n.update(1)
+            for hours in range(row[1]):
+                ctx.timers.register_processing_time(far + timedelta(hours=hours))
+            ctx.timers.delete_processing_time(far + timedelta(hours=2))
+
+        def on_timer(self, time, ctx):
+            return []
+
+    found = figures(new_job(), Remind(), [("a", 5), ("b", 1), ("a", 4), ("c", 0)])
+    assert (found["keys_touched"], found["timers_added"]) == (2, 5)
+
+
 def test_the_rows_of_the_hottest_key_group(new_job):
     job = new_job()
     found = figures(job, Count(), [("a",), ("b",), ("a",)])

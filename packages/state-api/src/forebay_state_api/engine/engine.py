@@ -362,10 +362,10 @@ class Engine:
             self.scheduler.settle()
         self.context._key = NO_KEY
         open_keys = self.scheduler.busy
-        touched = [state.hand_over(open_keys) for state in self.states.values()]
-        self.counters.keys_touched += max(touched, default=0)
+        touched = max([state.hand_over(open_keys) for state in self.states.values()], default=0)
         if self.timers is not None:
-            self.timers.hand_over(open_keys)
+            touched = self.timers.hand_over(open_keys, touched)
+        self.counters.keys_touched += touched
 
     def clean_up(self) -> None:
         """Let the tables remove expired data; called after the last `hand_over`."""

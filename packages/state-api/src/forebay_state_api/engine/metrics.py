@@ -28,7 +28,8 @@ class EngineMetrics:
     )
     calls_awaited: int = metric("Times that a record waited for something other than state.")
     keys_touched: int = metric(
-        "Keys whose state was written, or read from storage: of the state with the most."
+        "Keys whose state was written, or read from storage: of the state with the most; or, if "
+        "more timers were added and these are more keys, keys that registered timers."
     )
     values_expired: int = metric(
         "Expired values that reads met, or that a sweep after the rows removed."
@@ -36,8 +37,10 @@ class EngineMetrics:
     failed: int = metric("Records whose error became a row.")
     timers_registered: int = metric("Registrations of timers, also of timers that were there.")
     timers_added: int = metric(
-        "Timers left to later micro-batches: registered, and neither deleted nor fired. Unless the "
-        "backend holds all state in memory, those that were stored before count again."
+        "Timers that each hand-over of writes leaves more than before; there is one at the end of "
+        "a micro-batch, and more if writes fill the buffer. A timer that was moved may count as "
+        "one, and unless the backend holds all state in memory, one that was stored before counts "
+        "again."
     )
     timers_late: int = metric("Timers that were registered for a time that had passed.")
     timers_fired: int = metric("Timers that fired so far.")

@@ -49,7 +49,8 @@ KEYED: Final = (
     _counter("late_rows_dropped", "Rows for which `ctx.timers.drop_late` returned true."),
     _counter(
         "keys_touched",
-        "Keys whose state was written, or read from storage: of the state with the most.",
+        "Keys whose state was written, or read from storage: of the state with the most; or, if "
+        "more timers were added and these are more keys, keys that registered timers.",
     ),
     _counter("keys_new", "Cells that did not exist before, if the backend knows."),
     _counter("keys_removed", "Cells that were deleted, if the backend knows."),
@@ -63,8 +64,10 @@ KEYED: Final = (
     _counter("timers_registered", "Registrations of timers, also of timers that were there."),
     _counter(
         "timers_added",
-        "Timers left to later micro-batches: registered, and neither deleted nor fired. Unless the "
-        "backend holds all state in memory, those that were stored before count again.",
+        "Timers that each hand-over of writes leaves more than before; there is one at the end of "
+        "a micro-batch, and more if writes fill the buffer. A timer that was moved may count as "
+        "one, and unless the backend holds all state in memory, one that was stored before counts "
+        "again.",
     ),
     _counter("timers_fired", "Timers that fired."),
     _counter("timers_late", "Timers that were registered for a time that had passed."),

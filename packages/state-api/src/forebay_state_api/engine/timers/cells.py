@@ -141,21 +141,24 @@ class TimerCells:
             self._slots.pop(cell, None)
         return found
 
-    def hand_over(self, open_keys: Collection[Any] = ()) -> int:
+    def hand_over(self, open_keys: Collection[Any] = (), touched: int = 0) -> tuple[int, int]:
         """Pass the changes to the table, except those to timers of ``open_keys``.
 
-        Return how many timers the changes add. Unless the cells are resident, a timer that was
-        stored already counts too: only a read would show that it is not new.
+        Return how many timers the changes add, and ``touched``, as `EngineTimers.hand_over` does.
+        Unless the cells are resident, a timer that was stored already counts too: only a read would
+        show that it is not new.
         """
         kept = self._taken_out(open_keys) if open_keys else ()
         added = self._growth() if self._complete else self._registered()
+        if added > touched:
+            touched = max(touched, self._keys())
         if self._dirty:
             self._table.apply(Changes(maps={None: dict(self._dirty)}))
             self._dirty.clear()
             self._slots.clear()
         for cell, entries in kept:
             self._change(cell).entries.update(entries)
-        return added
+        return added, touched
 
     def _growth(self) -> int:
         cells = self._cells
@@ -166,6 +169,12 @@ class TimerCells:
 
     def _registered(self) -> int:
         return sum([*change.entries.values()].count(True) for change in self._dirty.values())
+
+    def _keys(self) -> int:
+        changes = self._dirty.values()
+        # The second part of an address stands for the key.
+        keys = {e[1] for change in changes for e, value in change.entries.items() if value is True}
+        return len(keys)
 
     def _taken_out(self, keys: Collection[Any]) -> list[tuple[LeafAddress, dict[Any, Any]]]:
         """Remove the changes to timers of ``keys``; return them by leaf."""

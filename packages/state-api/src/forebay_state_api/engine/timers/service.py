@@ -554,9 +554,15 @@ class EngineTimers(Clocks, Timers):
         self._processing.release()
         self.pending = False
 
-    def hand_over(self, open_keys: Collection[Any] = ()) -> None:
-        """Pass the changes to the backend, except those to timers of ``open_keys``."""
-        self._counters.timers_added += self._cells.hand_over(open_keys)
+    def hand_over(self, open_keys: Collection[Any], touched: int) -> int:
+        """Pass the changes to the backend, except those to timers of ``open_keys``.
+
+        ``touched`` is the number of keys whose state was touched. Return it, or the number of keys
+        that registered timers, if more timers were added and these are more keys.
+        """
+        added, touched = self._cells.hand_over(open_keys, touched)
+        self._counters.timers_added += added
+        return touched
 
     def finish(self) -> TimerClocks:
         """Return the clocks for the version to store; call it after the last `hand_over`."""
