@@ -1,8 +1,9 @@
 """The cost of what a keyed operator measures: ``python -m benchmarks.figures_cost``.
 
-Two queries run in one session in lock step, with and without all that the operator measures
+Queries run in one session in lock step, with and without all that the operator measures
 (`benchmarks.unmeasured`): their micro-batches alternate, and adjacent ones are compared, so that a
-machine whose speed changes from second to second slows both. The engine alone runs in pairs of
+machine whose speed changes from second to second slows all. A third query measures nothing and lets
+Spark observe a count of its rows: what any observed metric costs. The engine alone runs in pairs of
 micro-batches, in this process.
 """
 
@@ -20,10 +21,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import attrs
 import click
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from rich.console import Console
 from rich.progress import track
 
@@ -56,8 +58,10 @@ BACKENDS: Final = ("heap", "lsm")
 COST: Final = 0.01
 """The share of a job that measuring may take."""
 DATASET: Final = Dataset(keys=100_000, rows_per_file=83_334, files=28)
+Kind: TypeAlias = Literal["measured", "counted", "bare"]
+"""Kind of a query: it measures all, nothing but a count of its rows by Spark, or nothing."""
 WARM_UP: Final = 40
-"""Pairs of a stream's micro-batches that do not count: the JVM still compiles."""
+"""Turns of a stream's micro-batches that do not count: the JVM still compiles."""
 COLD: Final = 2
 """Micro-batches of the engine alone that do not count."""
 ROWS: Final = DATASET.rows_per_file // PARTITIONS
@@ -81,10 +85,10 @@ class LoneQuery:
     """A query that runs a micro-batch when it is given a file."""
 
     def __init__(
-        self, session: SparkSession, form: str, backend: str, work: Path, *, measures: bool
+        self, session: SparkSession, form: str, backend: str, work: Path, kind: Kind
     ) -> None:
         self._session = session
-        self._measures = measures
+        self._measures = measures = kind == "measured"
         self._events = work / "events"
         self._state = work / "state"
         self._events.mkdir(parents=True)
@@ -103,6 +107,8 @@ class LoneQuery:
             output = grouped.process(FORMS[form](measures=measures), OUTPUT)
         finally:
             switch(measures=True)
+        if kind == "counted":
+            output = output.observe("rows", F.count(F.lit(1)))
         writer = output.writeStream.format("noop")
         writer = writer.option("checkpointLocation", str(work / "checkpoint"))
         self._query = writer.start()
@@ -151,35 +157,48 @@ def _cpu_s() -> float:
 
 
 def lock_step(
-    queries: Mapping[bool, LoneQuery], files: Sequence[Path], count: int, what: str
-) -> list[tuple[MicroBatch, MicroBatch]]:
-    """Return ``count`` pairs of adjacent micro-batches: (with, without)."""
-    pairs = []
+    queries: Mapping[Kind, LoneQuery], files: Sequence[Path], count: int, what: str
+) -> list[Mapping[Kind, MicroBatch]]:
+    """Return ``count`` turns: a micro-batch of each query, one after another."""
+    order = [*queries]
+    turns = []
     for number in track(range(count), what, console=Console(stderr=True)):
-        found = {
-            on: queries[on].run(files[number % len(files)])
-            for on in ((True, False) if number % 2 else (False, True))
-        }
-        pairs.append((found[True], found[False]))
+        turns.append({kind: queries[kind].run(files[number % len(files)]) for kind in order})
+        order.reverse()
     for query in queries.values():
         query.stop()
-    return pairs
+    return turns
 
 
-def lines_of(what: str, pairs: Sequence[tuple[MicroBatch, MicroBatch]]) -> list[Line]:
+_TIMES: Final = (
+    ("CPU time", operator.attrgetter("cpu_ms")),
+    ("time", operator.attrgetter("wall_ms")),
+)
+
+
+def lines_of(what: str, turns: Sequence[Mapping[Kind, MicroBatch]]) -> list[Line]:
     """Compare the CPU time and the time of adjacent micro-batches."""
     return [
         _line(
             f"{what}: with measuring ÷ without, {name}",
-            [take(ours) for ours, _ in pairs],
-            [take(bare) for _, bare in pairs],
+            [take(one["measured"]) for one in turns],
+            [take(one["bare"]) for one in turns],
             DATASET.rows_per_file,
         )
-        for name, take in (
-            ("CPU time", operator.attrgetter("cpu_ms")),
-            ("time", operator.attrgetter("wall_ms")),
-        )
+        for name, take in _TIMES
     ]
+
+
+def floor_note(what: str, turns: Sequence[Mapping[Kind, MicroBatch]]) -> str:
+    """Say what a count of rows costs that Spark observes, without any figures of ours."""
+    parts = []
+    for name, take in _TIMES:
+        ratios = [take(one["counted"]) / take(one["bare"]) for one in turns]
+        low, high = median_within(ratios)
+        parts.append(
+            f"{statistics.median(ratios):.3f} of the {name} ({low:.3f} to {high:.3f}, 95 %)"
+        )
+    return f"{what}, nothing measured, but a count of rows observed by Spark: {', '.join(parts)}."
 
 
 # -- the engine alone -----------------------------------------------------------------------------
@@ -282,7 +301,7 @@ def median_within(values: Sequence[float]) -> tuple[float, float]:
 
 
 @benchmark("figures-cost")
-@click.option("--pairs", default=150, show_default=True, help="Pairs of a stream's micro-batches.")
+@click.option("--pairs", default=150, show_default=True, help="Turns of a stream's queries.")
 @click.option("--batches", default=60, show_default=True, help="Pairs of the engine's batches.")
 @click.option("--quick", is_flag=True, help="A check only: few micro-batches, which are not warm.")
 @click.option("--form", "forms", multiple=True, type=click.Choice([*FORMS]), help="[default: all]")
@@ -310,34 +329,38 @@ def main(
     materialise(DATASET, data_dir)
     with ForeignLoad() as load:
         lines = [engine_line(form, batches) for form in forms or FORMS] if batches else []
+        notes = []
         if pairs:
-            kinds = [*itertools.product(backends or ["heap"], forms or FORMS)]
-            lines += stream_lines(kinds, warm_up, pairs, data_dir)
-    note = f"Others used {load.cores:.2f} cores meanwhile." if load.cores is not None else ""
-    return Result(lines=lines, notes=[note] if note else [])
+            streams = [*itertools.product(backends or ["heap"], forms or FORMS)]
+            of_streams, notes = compare_streams(streams, warm_up, pairs, data_dir)
+            lines += of_streams
+    if load.cores is not None:
+        notes.append(f"Others used {load.cores:.2f} cores meanwhile.")
+    return Result(lines=lines, notes=notes)
 
 
-def stream_lines(
-    kinds: Sequence[tuple[str, str]], warm_up: int, pairs: int, folder: Path
-) -> list[Line]:
-    """Compare streams of some (backend, form) in one session."""
+def compare_streams(
+    streams: Sequence[tuple[str, str]], warm_up: int, pairs: int, folder: Path
+) -> tuple[list[Line], list[str]]:
+    """Compare streams of some (backend, form) in one session; return lines and notes."""
     files = sorted(materialise(DATASET, folder).glob("*.parquet"))
-    lines = []
+    lines, notes = [], []
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as scratch:
         session = start_session(JOBS["ours-sync"], "4g")
         try:
-            for backend, form in kinds:
+            for backend, form in streams:
                 work = Path(scratch) / f"{backend}-{form}"
                 queries = {
-                    on: LoneQuery(session, form, backend, work / f"measures-{on}", measures=on)
-                    for on in (True, False)
+                    kind: LoneQuery(session, form, backend, work / kind, kind)
+                    for kind in get_args(Kind)
                 }
                 what = f"stream on {backend}, {form}"
-                found = lock_step(queries, files, warm_up + pairs, what)
-                lines += lines_of(what, found[warm_up:])
+                turns = lock_step(queries, files, warm_up + pairs, what)[warm_up:]
+                lines += lines_of(what, turns)
+                notes.append(floor_note(what, turns))
         finally:
             session.stop()
-    return lines
+    return lines, notes
 
 
 if __name__ == "__main__":
