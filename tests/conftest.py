@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -15,10 +16,14 @@ import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import attrs
 import pyspark
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkRuntimeError
+
+from forebay_state_api.plugins import plugins
+from forebay_state_api.plugins.kinds import BACKENDS
 
 # The workers must run this environment, whatever else the machine has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -403,6 +408,21 @@ class Stage:
             version = (1 << 48) - 1 - int(path.parent.parent.name, 16)
             found.setdefault(version, []).append(path.name)
         return found
+
+
+@pytest.fixture
+def shelf_backend(monkeypatch):
+    """The backend of a third party, in this process as if it were installed."""
+    file = HERE / "third_party_backend" / "shelf_backend.py"
+    spec = importlib.util.spec_from_file_location("shelf_backend", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    registry = plugins()
+    registry.backends()
+    offers = registry._offers[BACKENDS]
+    shelf = attrs.evolve(offers["heap"], value=module.ShelfBackend)
+    monkeypatch.setitem(offers, "shelf", shelf)
+    return module.ShelfBackend
 
 
 @pytest.fixture

@@ -30,8 +30,10 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.commands.main import main
+from forebay_state_api.engine.restore import default_options
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.importing import first_version, import_state
+from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import open_state
 from forebay_state_api.storage.obstore import LocalStorage
 from forebay_state_api.storage.opening import open_storage
@@ -79,9 +81,10 @@ class Keep(KeyedProcessFunction):
         yield ctx.current_key, "fired"
 
 
-@pytest.fixture(params=[HeapBackend, LsmBackend], ids=["heap", "lsm"])
-def directory(request, tmp_path):
-    return Directory(request.param, tmp_path)
+@pytest.fixture(params=["heap", "lsm", "shelf"])
+def directory(request, tmp_path, shelf_backend):
+    """A directory for each of our backends, and for one of a third party."""
+    return Directory(plugins().backend(request.param), tmp_path)
 
 
 @pytest.fixture
@@ -108,6 +111,7 @@ class Directory:
             max_parallelism=16,
             key_type=str,
             clock=self.clock,
+            options=default_options(self.backend),
             **how,
         )
 

@@ -70,8 +70,8 @@ class Keeper(KeyedProcessFunction):
         yield ctx.current_key, at
 
 
-@pytest.fixture(params=["heap", "lsm"])
-def backend(request):
+@pytest.fixture(params=["heap", "lsm", "shelf"])
+def backend(request, shelf_backend):
     return plugins().backend(request.param)
 
 

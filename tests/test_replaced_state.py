@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from forebay_backend_heap.backend import HeapBackend
-from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -22,8 +20,10 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.commands.main import main
+from forebay_state_api.engine.restore import default_options
 from forebay_state_api.errors import FencedError, StorageError
 from forebay_state_api.importing import open_next, replace_state
+from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import open_state
 from forebay_state_api.storage.obstore import LocalStorage
 from forebay_state_api.storage.opening import open_storage
@@ -66,9 +66,10 @@ class Keep(KeyedProcessFunction):
         yield ctx.current_key, "fired"
 
 
-@pytest.fixture(params=[HeapBackend, LsmBackend], ids=["heap", "lsm"])
-def query(request, tmp_path):
-    return Query(request.param, tmp_path)
+@pytest.fixture(params=["heap", "lsm", "shelf"])
+def query(request, tmp_path, shelf_backend):
+    """A query on each of our backends, and on one of a third party."""
+    return Query(plugins().backend(request.param), tmp_path)
 
 
 class Query:
@@ -80,7 +81,13 @@ class Query:
         self.state_dir = str(folder / "state")
         storage = open_storage(self.state_dir)
         self.job = KeyedJob(
-            backend, storage, parallelism=2, max_parallelism=8, key_type=str, clock=self.clock
+            backend,
+            storage,
+            options=default_options(backend),
+            parallelism=2,
+            max_parallelism=8,
+            key_type=str,
+            clock=self.clock,
         )
         for one in ("offsets", "commits"):
             (self.checkpoint / one).mkdir(parents=True)
