@@ -121,6 +121,14 @@ def test_the_table_of_an_operator(job, read):
     assert times[1] == times[0] + timedelta(hours=1)
 
 
+def test_the_schema_says_which_version_the_rows_show(job, read):
+    final, newest = read(state="n"), read(state="n", provisional="true")
+    assert [frame.schema[0].metadata for frame in (final, newest)] == [
+        {"forebay": {"version": 2, "run": job.run_key, "final": True}},
+        {"forebay": {"version": 3, "run": job.run_key, "final": False}},
+    ]
+
+
 def test_a_task_reads_several_subtasks_that_have_little(make_job, read, tmp_path, monkeypatch):
     job = make_job(N, parallelism=4)
     job.scripts([(key, [("n.update", at)]) for at, key in enumerate(KEYS)])

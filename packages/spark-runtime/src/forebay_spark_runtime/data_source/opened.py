@@ -48,8 +48,8 @@ class OpenedVersion:
 
     @property
     def schema(self) -> StructType:
-        """The schema of the rows."""
-        return self.version.schema
+        """The schema of the rows; its first field's metadata have their version."""
+        return self.version.labelled_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the version."""

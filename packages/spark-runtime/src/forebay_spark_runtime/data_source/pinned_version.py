@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from forebay_spark_runtime.arrow.spark_types import spark_schema
 from forebay_spark_runtime.data_source.options import ReadOptions
@@ -22,9 +23,6 @@ from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.reading.version_content import VersionPart
 from forebay_state_api.versions.finality import Shown
 from forebay_state_api.versions.pins import renew_pin
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 
 @attrs.frozen(kw_only=True)
@@ -92,6 +90,19 @@ class PinnedVersion:
             keys=keys,
             namespace=namespace,
             schema=_checked(spark_schema(rows(snapshot, options).schema)),
+        )
+
+    def labelled_schema(self) -> StructType:
+        """Return the schema, with the position in the metadata of its first field."""
+        first, *others = self.schema.fields
+        at = {"version": self.position.version, "run": self.position.run, "final": self.final}
+        label = {"forebay": at}
+        return StructType([StructField(first.name, first.dataType, first.nullable, label), *others])
+
+    def has_schema(self, schema: StructType) -> bool:
+        """Return whether a schema is that of the rows, whatever its fields' metadata."""
+        return self.schema == StructType(
+            [StructField(one.name, one.dataType, one.nullable) for one in schema]
         )
 
     def groups_of(self, keys: Sequence[Any]) -> list[tuple[int, Any]]:

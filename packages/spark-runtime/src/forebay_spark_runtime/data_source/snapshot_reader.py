@@ -38,7 +38,7 @@ class SnapshotReader(DataSourceReader):
 
     def __init__(self, version: PinnedVersion, schema: StructType) -> None:
         """``schema`` is what Spark expects: that of ``version``, or the user's."""
-        if schema != version.schema:
+        if not version.has_schema(schema):
             raise ConfigurationError(
                 f"the rows have the schema {version.schema.simpleString()}, and "
                 f"{schema.simpleString()} was passed: leave .schema() out, and cast columns"
