@@ -7,26 +7,19 @@ manifest is durable.
 
 from __future__ import annotations
 
-import itertools
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import attrs
 
 from forebay_backend_heap.resident import Resident
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.memory_sizes import memory_size
 
 Address = tuple[str, KeyGroupRange]
 """The operator's directory, and the key groups."""
-
-_SAMPLE: Final = 64
-"""Cells of a dictionary, and parts of a value, that are measured to estimate the whole."""
-
-_WITHOUT_PARTS: Final = frozenset({bool, bytes, float, int, str, type(None)})
-"""The classes of most values; none of them has attributes or slots to look for."""
 
 
 @attrs.frozen
@@ -142,27 +135,4 @@ def size_of(resident: Resident) -> int:
     """
     tables = [cells for table in resident.tables.values() for cells in table.all_cells()]
     raw = [section.size for sections in resident.raw.values() for section in sections]
-    return sum(map(_size, tables)) + sum(raw)
-
-
-def _size(value: Any, depth: int = 0) -> int:
-    own = sys.getsizeof(value, 64)
-    if type(value) in _WITHOUT_PARTS:
-        return own
-    if isinstance(value, dict):
-        return own + _sampled(itertools.chain.from_iterable(value.items()), 2 * len(value), depth)
-    if isinstance(value, list | tuple | set | frozenset):
-        return own + _sampled(value, len(value), depth)
-    attributes = getattr(value, "__dict__", None)
-    if attributes:
-        return own + _size(attributes, depth)
-    slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
-    if not slots:
-        return own
-    return own + _sampled([getattr(value, s, None) for s in slots], len(slots), depth)
-
-
-def _sampled(parts: Iterable[Any], count: int, depth: int) -> int:
-    """Extrapolate the size of ``count`` parts from the first ones; small objects are shared."""
-    measured = [_size(part, depth + 1) for part in itertools.islice(parts, 2 * _SAMPLE)]
-    return 0 if not measured else sum(measured) * count // len(measured)
+    return sum(map(memory_size, tables)) + sum(raw)
