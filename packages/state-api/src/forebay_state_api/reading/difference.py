@@ -1,13 +1,16 @@
 """`Difference`: the rows between two versions of an operator's state, as Python objects or Arrow.
 
 Both versions are read, one range of key groups after another; the older one's content of a range is
-held in memory. A range that is too large for that is read several times, each time for another part
-of its keys. So a difference takes about as long as two scans, whatever a backend is made of.
+held in memory, as long as it fits (see `forebay_state_api.reading.passes`). So a difference takes
+about as long as two scans, whatever a backend is made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -23,8 +26,10 @@ from forebay_state_api.reading.columns import (
     nested_types,
     types_of,
 )
+from forebay_state_api.reading.passes import Budget, Pass, held_in_passes
 from forebay_state_api.reading.positions import Position
 from forebay_state_api.reading.rows import StateRow, Timer
+from forebay_state_api.reading.version_content import KEYS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +38,11 @@ if TYPE_CHECKING:
     from forebay_state_api.reading.snapshot import Snapshot
     from forebay_state_api.reading.stored_states import StateInfo
 
-HELD_BYTES: Final = 128 << 20
-"""The stored bytes that are held in memory at a time, by default."""
+HELD_BYTES: Final = 256 << 20
+"""The memory that the older version's content may take at a time, by default."""
+
+_MEMORY_PER_STORED: Final = 8
+"""The bytes of memory that a stored byte takes as Python objects, to begin with: a guess."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,9 +91,13 @@ class Difference:
     def rows(self, state: str, *, key_groups: KeyGroupRange | None = None) -> Iterator[Change]:
         """Yield the changes of a state, in no order but for those of one key and namespace."""
         compared = self._compared(state)
-        for part, passes in self._parts(key_groups):
-            for number in range(passes):
-                yield from self._part(compared, part, (number, passes))
+        hold: Callable[..., Any] = _hold
+        merged: Callable[..., Iterator[Change]] = _merged
+        if self._is_plain(compared):
+            hold, merged = _hold_plain, _merged_plain
+        older = partial(hold, self._older, compared.older)
+        for chosen, held in held_in_passes(self._parts(key_groups), self._held_bytes, older):
+            yield from merged(compared.comparison, held, self._newer, compared.newer, chosen)
 
     def key_rows(self, state: str, key: Any, namespace: Any = None) -> list[Change]:
         """Return the changes of a state under one key, by look-ups."""
@@ -98,15 +110,15 @@ class Difference:
 
     def timers(self, *, key_groups: KeyGroupRange | None = None) -> Iterator[TimerChange]:
         """Yield the timers that were registered, and those that have fired or were deleted."""
-        for part, passes in self._parts(key_groups):
-            for number in range(passes):
-                before, after = (
-                    _timers(side, part, (number, passes)) for side in (self._older, self._newer)
-                )
-                for timer in before - after:
-                    yield TimerChange(operation=Operation.REMOVED, timer=timer)
-                for timer in after - before:
+        older = partial(_hold_timers, self._older)
+        for chosen, held in held_in_passes(self._parts(key_groups), self._held_bytes, older):
+            for timer in _timers(self._newer, chosen):
+                if timer in held:
+                    held.remove(timer)
+                else:
                     yield TimerChange(operation=Operation.PUT, timer=timer)
+            while held:
+                yield TimerChange(operation=Operation.REMOVED, timer=held.pop())
 
     def schema(self, state: str, *, old: bool = False) -> pa.Schema:
         """Return the schema of `to_arrow`."""
@@ -152,19 +164,6 @@ class Difference:
             )
         return _Compared.of(older, newer)
 
-    def _part(
-        self, compared: _Compared, part: KeyGroupRange, chosen: tuple[int, int]
-    ) -> Iterator[Change]:
-        """Yield the changes of the keys of some key groups that are in the chosen part."""
-        if self._is_plain(compared):
-            yield from self._plain_part(compared, part, chosen)
-            return
-        held = dict(_content(self._older, compared.older, part, chosen))
-        for at, row in _content(self._newer, compared.newer, part, chosen):
-            yield from compared.comparison.changes(held.pop(at, None), row)
-        for row in held.values():
-            yield from compared.comparison.changes(row, None)
-
     def _is_plain(self, compared: _Compared) -> bool:
         """Return whether a state has values without TTL, under keys that are hashable."""
         codec = self.key_codec
@@ -172,40 +171,17 @@ class Difference:
         plain = all(one.shape is Shape.POINT and not one.has_ttl for one in infos)
         return plain and codec is not None and codec.address is None
 
-    def _plain_part(
-        self, compared: _Compared, part: KeyGroupRange, chosen: tuple[int, int]
-    ) -> Iterator[Change]:
-        """As `_part`, without an object for each key that is the same in both versions."""
-        same, changes = compared.comparison.same, compared.comparison.changes
-        held: dict[Any, dict[Any, tuple[int, Any]]] = {}
-        for namespace, rows in _points(self._older, compared.older, part, chosen):
-            of_namespace = held.setdefault(namespace, {})
-            of_namespace.update((key, (group, value)) for key, group, value in rows)
-        for namespace, rows in _points(self._newer, compared.newer, part, chosen):
-            before = held.get(namespace, {})
-            for key, group, value in rows:
-                old = before.pop(key, None)
-                if old is None:
-                    yield from changes(None, _row(key, namespace, group, value))
-                elif not same(old[1], value):
-                    newer = _row(key, namespace, group, value)
-                    yield from changes(_row(key, namespace, *old), newer)
-        for namespace, before in held.items():
-            for key, old in before.items():
-                yield from changes(_row(key, namespace, *old), None)
-
-    def _parts(self, key_groups: KeyGroupRange | None) -> Iterator[tuple[KeyGroupRange, int]]:
-        """Yield ranges of key groups, with the number of passes over each."""
+    def _parts(self, key_groups: KeyGroupRange | None) -> Iterator[KeyGroupRange]:
+        """Yield ranges of key groups that may fit in memory, if keys are spread evenly."""
         shown = self._newer or self._older
         if shown is None:
             return
         sides = (self._older, self._newer)
         per_group = max(side.bytes_per_group for side in sides if side is not None)
-        groups = max(1, int(self._held_bytes / per_group))
-        passes = -(-int(per_group) // self._held_bytes)
+        groups = max(1, int(self._held_bytes / (per_group * _MEMORY_PER_STORED)))
         for part in shown.opened.parts(key_groups or shown.key_groups):
             for first in range(part.start, part.end + 1, groups):
-                yield KeyGroupRange(first, min(part.end, first + groups - 1)), max(passes, 1)
+                yield KeyGroupRange(first, min(part.end, first + groups - 1))
 
     def _table(self, state: str, *, old: bool) -> RowTable:
         lib = arrow()
@@ -263,43 +239,116 @@ class _Compared:
         return shown
 
 
-def _content(
-    side: Snapshot | None, info: StateInfo | None, part: KeyGroupRange, chosen: tuple[int, int]
-) -> Iterator[tuple[Any, StateRow]]:
-    """Yield (address, row) for the chosen keys of some key groups."""
+def _hold(
+    side: Snapshot | None, info: StateInfo | None, chosen: Pass, budget: Budget
+) -> dict[Any, StateRow]:
+    """Return address → row for the keys of a pass."""
+    held: dict[Any, StateRow] = {}
+    for page in _pages(side, info, chosen):
+        rows = page.values()
+        budget.spend(
+            *([getattr(row, part) for row in rows] for part in ("key", "value", "written"))
+        )
+        held |= page
+    return held
+
+
+def _merged(
+    comparison: Comparison,
+    held: dict[Any, StateRow],
+    side: Snapshot | None,
+    info: StateInfo | None,
+    chosen: Pass,
+) -> Iterator[Change]:
+    """Yield the changes from what is held, which this uses up, to the other version."""
+    for page in _pages(side, info, chosen):
+        for at, row in page.items():
+            yield from comparison.changes(held.pop(at, None), row)
+    while held:
+        yield from comparison.changes(held.popitem()[1], None)
+
+
+def _pages(
+    side: Snapshot | None, info: StateInfo | None, chosen: Pass
+) -> Iterator[dict[Any, StateRow]]:
+    """Yield the keys of a pass in pages: address → row."""
     if side is None or info is None:
         return
     codec = side.key_codec
     address = None if codec is None else codec.address
     maker = side.row_maker(info)
-    number, passes = chosen
-    for changes in side.exported(info.spec, part):
-        for row in maker.rows(changes):
-            at = (row.key if address is None else address(row.key), row.namespace)
-            if passes == 1 or hash(at) % passes == number:
-                yield at, row
+    for changes in side.exported(info.spec, chosen.groups):
+        rows = (
+            ((row.key if address is None else address(row.key), row.namespace), row)
+            for row in maker.rows(changes)
+        )
+        yield dict(chosen.of(rows, itemgetter(0)))
+
+
+Points = dict[Any, dict[Any, tuple[int, Any]]]
+"""Values without TTL: namespace → key → (key group, value)."""
+
+
+def _hold_plain(
+    side: Snapshot | None, info: StateInfo | None, chosen: Pass, budget: Budget
+) -> Points:
+    """As `_hold`, without an object for each row."""
+    held: Points = {}
+    for namespace, rows in _points(side, info, chosen):
+        budget.spend([row[0] for row in rows], [row[2] for row in rows])
+        held.setdefault(namespace, {}).update((key, (group, value)) for key, group, value in rows)
+    return held
+
+
+def _merged_plain(
+    comparison: Comparison,
+    held: Points,
+    side: Snapshot | None,
+    info: StateInfo | None,
+    chosen: Pass,
+) -> Iterator[Change]:
+    """As `_merged`, without an object for each key that is the same in both versions."""
+    same, changes = comparison.same, comparison.changes
+    for namespace, rows in _points(side, info, chosen):
+        before = held.get(namespace, {})
+        for key, group, value in rows:
+            old = before.pop(key, None)
+            if old is None:
+                yield from changes(None, _row(key, namespace, group, value))
+            elif not same(old[1], value):
+                newer = _row(key, namespace, group, value)
+                yield from changes(_row(key, namespace, *old), newer)
+    for namespace, before in held.items():
+        while before:
+            key, old = before.popitem()
+            yield from changes(_row(key, namespace, *old), None)
 
 
 def _points(
-    side: Snapshot | None, info: StateInfo | None, part: KeyGroupRange, chosen: tuple[int, int]
-) -> Iterator[tuple[Any, Iterable[tuple[Any, int, Any]]]]:
-    """Yield namespaces, each with (key, key group, value) of chosen keys."""
+    side: Snapshot | None, info: StateInfo | None, chosen: Pass
+) -> Iterator[tuple[Any, list[tuple[Any, int, Any]]]]:
+    """Yield namespaces, each with (key, key group, value) of keys of a pass."""
     if side is None or info is None:
         return
-    number, passes = chosen
-    for changes in side.exported(info.spec, part):
+    for changes in side.exported(info.spec, chosen.groups):
         for namespace, points in changes.points.items():
-            rows: Iterable[Any] = zip(points.keys, points.groups, points.values, strict=True)
-            if passes > 1:
-                rows = [row for row in rows if hash(row[0]) % passes == number]
-            yield namespace, rows
+            rows = zip(points.keys, points.groups, points.values, strict=True)
+            yield namespace, [*chosen.of(rows, itemgetter(0))]
 
 
 def _row(key: Any, namespace: Any, group: int, value: Any) -> StateRow:
     return StateRow(key=key, namespace=namespace, key_group=group, value=value)
 
 
-def _timers(side: Snapshot | None, part: KeyGroupRange, chosen: tuple[int, int]) -> set[Timer]:
-    number, passes = chosen
-    found = () if side is None else side.timers(key_groups=part)
-    return {timer for timer in found if passes == 1 or hash(timer) % passes == number}
+def _hold_timers(side: Snapshot | None, chosen: Pass, budget: Budget) -> set[Timer]:
+    held: set[Timer] = set()
+    timers = _timers(side, chosen)
+    while page := [*islice(timers, KEYS)]:
+        budget.spend([timer.key for timer in page], [timer.time for timer in page])
+        held.update(page)
+    return held
+
+
+def _timers(side: Snapshot | None, chosen: Pass) -> Iterator[Timer]:
+    found = iter(()) if side is None else side.timers(key_groups=chosen.groups)
+    return chosen.of(found, lambda timer: timer)
