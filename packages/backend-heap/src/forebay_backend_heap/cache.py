@@ -16,7 +16,7 @@ import attrs
 
 from forebay_backend_heap.resident import Resident
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.memory_sizes import memory_size
+from forebay_state_api.memory_sizes import table_size
 
 Address = tuple[str, KeyGroupRange]
 """The operator's directory, and the key groups."""
@@ -129,10 +129,9 @@ CACHE: Final = ProcessCache()
 def size_of(resident: Resident) -> int:
     """Estimate the bytes of memory that a state takes.
 
-    Measures each dictionary itself, but only 64 of its keys and contents, and within a container
-    only 64 parts, and extrapolates. Accurate within 20 % for cells of similar size; takes well
-    under a millisecond whatever the state's size.
+    Accurate within 20 % for cells of similar size; takes well under a millisecond whatever the
+    state's size (see `table_size`).
     """
     tables = [cells for table in resident.tables.values() for cells in table.all_cells()]
     raw = [section.size for sections in resident.raw.values() for section in sections]
-    return sum(map(memory_size, tables)) + sum(raw)
+    return sum(map(table_size, tables)) + sum(raw)

@@ -2,7 +2,8 @@
 
 Both versions are read, one range of key groups after another; the older one's content of a range is
 held in memory, as long as it fits (see `forebay_state_api.reading.passes`). So a difference takes
-about as long as two scans, whatever a backend is made of.
+about as long as two scans, whatever a backend is made of, and longer where single key groups do not
+fit.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -96,8 +97,10 @@ class Difference:
         if self._is_plain(compared):
             hold, merged = _hold_plain, _merged_plain
         older = partial(hold, self._older, compared.older)
-        for chosen, held in held_in_passes(self._parts(key_groups), self._held_bytes, older):
+        parts = self._parts(key_groups, held=compared.older is not None)
+        for chosen, held in held_in_passes(parts, self._held_bytes, older):
             yield from merged(compared.comparison, held, self._newer, compared.newer, chosen)
+            held.clear()
 
     def key_rows(self, state: str, key: Any, namespace: Any = None) -> list[Change]:
         """Return the changes of a state under one key, by look-ups."""
@@ -111,14 +114,16 @@ class Difference:
     def timers(self, *, key_groups: KeyGroupRange | None = None) -> Iterator[TimerChange]:
         """Yield the timers that were registered, and those that have fired or were deleted."""
         older = partial(_hold_timers, self._older)
-        for chosen, held in held_in_passes(self._parts(key_groups), self._held_bytes, older):
+        parts = self._parts(key_groups, held=True)
+        for chosen, held in held_in_passes(parts, self._held_bytes, older):
             for timer in _timers(self._newer, chosen):
                 if timer in held:
                     held.remove(timer)
                 else:
                     yield TimerChange(operation=Operation.PUT, timer=timer)
-            while held:
-                yield TimerChange(operation=Operation.REMOVED, timer=held.pop())
+            for timer in held:
+                yield TimerChange(operation=Operation.REMOVED, timer=timer)
+            held.clear()
 
     def schema(self, state: str, *, old: bool = False) -> pa.Schema:
         """Return the schema of `to_arrow`."""
@@ -171,14 +176,15 @@ class Difference:
         plain = all(one.shape is Shape.POINT and not one.has_ttl for one in infos)
         return plain and codec is not None and codec.address is None
 
-    def _parts(self, key_groups: KeyGroupRange | None) -> Iterator[KeyGroupRange]:
-        """Yield ranges of key groups that may fit in memory, if keys are spread evenly."""
+    def _parts(self, key_groups: KeyGroupRange | None, *, held: bool) -> Iterator[KeyGroupRange]:
+        """Yield ranges of key groups whose older content may fit in memory, if any is held."""
         shown = self._newer or self._older
         if shown is None:
             return
-        sides = (self._older, self._newer)
-        per_group = max(side.bytes_per_group for side in sides if side is not None)
-        groups = max(1, int(self._held_bytes / (per_group * _MEMORY_PER_STORED)))
+        groups = shown.max_parallelism
+        if held and self._older is not None:
+            size = self._older.bytes_per_group * _MEMORY_PER_STORED
+            groups = max(1, int(self._held_bytes / size))
         for part in shown.opened.parts(key_groups or shown.key_groups):
             for first in range(part.start, part.end + 1, groups):
                 yield KeyGroupRange(first, min(part.end, first + groups - 1))
@@ -239,16 +245,20 @@ class _Compared:
         return shown
 
 
+_ROW_PARTS: Final = ("key", "namespace", "value", "written")
+
+
 def _hold(
     side: Snapshot | None, info: StateInfo | None, chosen: Pass, budget: Budget
 ) -> dict[Any, StateRow]:
     """Return address → row for the keys of a pass."""
     held: dict[Any, StateRow] = {}
     for page in _pages(side, info, chosen):
-        rows = page.values()
-        budget.spend(
-            *([getattr(row, part) for row in rows] for part in ("key", "value", "written"))
-        )
+        columns = [[getattr(row, part) for row in page.values()] for part in _ROW_PARTS]
+        addresses = [address for address, _ in page]
+        if not all(map(is_, addresses, columns[0])):
+            columns.append(addresses)
+        budget.spend(*columns)
         held |= page
     return held
 
@@ -260,12 +270,12 @@ def _merged(
     info: StateInfo | None,
     chosen: Pass,
 ) -> Iterator[Change]:
-    """Yield the changes from what is held, which this uses up, to the other version."""
+    """Yield the changes from what is held to the other version."""
     for page in _pages(side, info, chosen):
         for at, row in page.items():
             yield from comparison.changes(held.pop(at, None), row)
-    while held:
-        yield from comparison.changes(held.popitem()[1], None)
+    for row in held.values():
+        yield from comparison.changes(row, None)
 
 
 def _pages(
@@ -295,8 +305,12 @@ def _hold_plain(
     """As `_hold`, without an object for each row."""
     held: Points = {}
     for namespace, rows in _points(side, info, chosen):
+        if not rows:
+            continue
+        if namespace not in held:
+            budget.spend([namespace], [held.setdefault(namespace, {})])
         budget.spend([row[0] for row in rows], [row[2] for row in rows])
-        held.setdefault(namespace, {}).update((key, (group, value)) for key, group, value in rows)
+        held[namespace].update((key, (group, value)) for key, group, value in rows)
     return held
 
 
@@ -319,8 +333,7 @@ def _merged_plain(
                 newer = _row(key, namespace, group, value)
                 yield from changes(_row(key, namespace, *old), newer)
     for namespace, before in held.items():
-        while before:
-            key, old = before.popitem()
+        for key, old in before.items():
             yield from changes(_row(key, namespace, *old), None)
 
 
@@ -333,18 +346,21 @@ def _points(
     for changes in side.exported(info.spec, chosen.groups):
         for namespace, points in changes.points.items():
             rows = zip(points.keys, points.groups, points.values, strict=True)
-            yield namespace, [*chosen.of(rows, itemgetter(0))]
+            yield namespace, [*chosen.of(rows, lambda row: (row[0], namespace))]  # noqa: B023 - now
 
 
 def _row(key: Any, namespace: Any, group: int, value: Any) -> StateRow:
     return StateRow(key=key, namespace=namespace, key_group=group, value=value)
 
 
+_TIMER_PARTS: Final = ("key", "time", "namespace")
+
+
 def _hold_timers(side: Snapshot | None, chosen: Pass, budget: Budget) -> set[Timer]:
     held: set[Timer] = set()
     timers = _timers(side, chosen)
     while page := [*islice(timers, KEYS)]:
-        budget.spend([timer.key for timer in page], [timer.time for timer in page])
+        budget.spend(*([getattr(timer, part) for timer in page] for part in _TIMER_PARTS))
         held.update(page)
     return held
 

@@ -110,8 +110,8 @@ class ChangeFeed:
         Raises `AbandonedTimelineError` unless ``end`` continues ``start``, but with ``undo`` any
         two positions are compared; `VersionGoneError` if one was deleted. ``show_expired`` keeps
         what has expired, ``held_bytes`` bounds the memory that rows of the older version take at a
-        time (estimated; the largest row comes in addition), ``part`` opens a part of both
-        versions, and the other parameters are those of `open_state`.
+        time (an estimate; the largest row and the page being read come in addition), ``part`` opens
+        a part of both versions, and the other parameters are those of `open_state`.
         """
         self._check_stored(end)
         if undo:

@@ -16,8 +16,8 @@ from forebay_state_api.memory_sizes import memory_sizes
 
 T = TypeVar("T")
 
-_ROW_BYTES: Final = 256
-"""The memory of a row besides its key and its content: its objects and its place in a dict."""
+_ROW_BYTES: Final = 160
+"""The memory of a row besides what it consists of: its own object and its place in a dict."""
 
 _MOST_PARTS: Final = 1 << 16
 """A key group is not divided into more parts, where hashes of many keys are the same."""
@@ -58,11 +58,18 @@ class Budget:
     The largest row does not count, as it has to be held in any case.
     """
 
+    __slots__ = ("_largest", "_limit", "_used")
+
     def __init__(self, limit: int | None) -> None:
         """``limit`` is in bytes; ``None``: there is none."""
         self._limit: Final = limit
         self._used = 0
         self._largest = 0
+
+    @property
+    def is_half_spent(self) -> bool:
+        """Whether twice as much content would exceed the limit."""
+        return self._limit is not None and 2 * self._used > self._limit
 
     def spend(self, *columns: list[Any]) -> None:
         """Count rows, given by columns of what they hold; `TooLargeError` beyond the limit."""
@@ -82,14 +89,24 @@ def held_in_passes(
     """Yield each pass with what ``hold`` returns for it, within ``limit`` bytes of memory.
 
     ``hold`` spends the budget as it reads, and is called again with two halves of the pass if that
-    is exceeded. The passes have all keys of ``groups``, each in one of them.
+    is exceeded. The passes have all keys of ``groups``, each in one of them. The number of key
+    groups that has fitted is remembered. Release what is held before the next pass.
     """
     todo = [Pass(one) for one in groups][::-1]
+    most = max((len(one.groups) for one in todo), default=1)
     while todo:
         chosen = todo.pop()
+        if len(chosen.groups) > most:
+            todo.extend(reversed(chosen.halves()))
+            continue
+        budget = Budget(limit if chosen.parts < _MOST_PARTS else None)
         try:
-            held = hold(chosen, Budget(limit if chosen.parts < _MOST_PARTS else None))
+            held = hold(chosen, budget)
         except TooLargeError:
+            most = max(1, len(chosen.groups) // 2)
             todo.extend(reversed(chosen.halves()))
         else:
+            if not budget.is_half_spent:
+                most *= 2
             yield chosen, held
+            del held

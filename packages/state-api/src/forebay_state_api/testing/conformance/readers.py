@@ -13,7 +13,7 @@ from forebay_state_api.engine.restore import default_options
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.choosing import ReadFrom, reader_settings
-from forebay_state_api.reading.difference import Difference
+from forebay_state_api.reading.difference import HELD_BYTES, Difference
 from forebay_state_api.reading.positions import Position
 from forebay_state_api.reading.rows import cells_of
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
@@ -147,11 +147,12 @@ class ReaderTests(BackendSubject):
         assert grown["v"] > 2 * after["v"]
         assert grown["m"] <= 2 * after["m"]
 
+    @pytest.mark.parametrize("held_bytes", [HELD_BYTES, 0], ids=["at_once", "in_passes"])
     def test_a_difference_has_what_changed_and_nothing_else(
-        self, job: KeyedJob, read: Read
+        self, job: KeyedJob, read: Read, held_bytes: int
     ) -> None:
         start, end = (Position(version, job.run_key) for version in (1, 2))
-        difference = Difference(start, end, read(job, 1), read(job, 2))
+        difference = Difference(start, end, read(job, 1), read(job, 2), held_bytes=held_bytes)
         changed = {
             name: {(row.key, row.operation.value, row.user_key) for row in difference.rows(name)}
             for name in HELD
