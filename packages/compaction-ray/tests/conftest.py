@@ -51,6 +51,13 @@ def remote():
 
 
 @pytest.fixture
+def patient(monkeypatch):
+    """Let a process wait for the first answer about another one's job, however busy it is."""
+    name = "forebay_compaction_ray.client.service._FIRST_ANSWER_S"
+    monkeypatch.setattr(name, toys.PATIENCE_S)
+
+
+@pytest.fixture
 def own():
     return toys.Concatenation()
 

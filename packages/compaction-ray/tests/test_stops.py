@@ -29,7 +29,8 @@ def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
         for _ in range(4):  # Spark's retries
             with pytest.raises(StorageError, match="UNAVAILABLE"):
                 query.batch()
-        query.new_process(failure_strategy="fail", request_retries=0)
+        patient = {"failure_strategy": "fail", "queue_timeout_s": PATIENCE_S}
+        query.new_process(request_retries=0, **patient)
         done = query.count("done")
         run(query)
         query.check()
@@ -138,7 +139,8 @@ def test_what_the_service_suffers_stops_a_query_only_if_told_to(trouble, strateg
                     query.batch()
         done, fallbacks = query.count("done"), query.count("fallbacks")
         assert next(steps, None) is None
-        query.new_process(security=query.client._here.options.security)
+        security = query.client._here.options.security
+        query.new_process(security=security, queue_timeout_s=PATIENCE_S)
         run(query)
         query.check()
         assert query.count("done") > done
@@ -154,7 +156,8 @@ def test_a_process_without_another_thread_costs_the_jobs_of_that_moment(strategy
             raise RuntimeError("can't start new thread")
         begin(thread)
 
-    with contextlib.closing(Query(failure_strategy=strategy)) as query:
+    given = {"failure_strategy": strategy, "queue_timeout_s": PATIENCE_S}
+    with contextlib.closing(Query(**given)) as query:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(threading.Thread, "start", refused)
             for _ in range(BATCHES):

@@ -16,6 +16,7 @@ IMPATIENT = {"queue_timeout_s": 0.05, "request_retries": 0}
 
 
 def test_undisturbed(query):
+    query.new_process(queue_timeout_s=PATIENCE_S)
     run(query)
     query.check()
     assert query.count("done") > 1
@@ -169,6 +170,7 @@ def test_a_worker_that_always_dies_leads_to_compaction_in_the_job(query):
 @pytest.mark.parametrize("deaths", [1, BATCHES])
 def test_what_zombies_finish_late_never_goes_live(query, deaths):
     """The job is done by another worker, or in the process, below the same prefix."""
+    query.new_process(queue_timeout_s=PATIENCE_S)
     while not query.body.zombies:
         query.body.deaths = deaths
         query.batch()

@@ -32,6 +32,12 @@ BATCHES = 12
 TTL = StateTtlConfig(timedelta(hours=2))
 
 
+@pytest.fixture
+def no_rest(monkeypatch):
+    """Let each look see what is stored now, also right after one that took long."""
+    monkeypatch.setattr("forebay_console.watching.fresh._REST", 0.0)
+
+
 class Visits(KeyedProcessFunction):
     """Counts visits, in states of several kinds."""
 

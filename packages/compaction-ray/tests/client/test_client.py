@@ -76,6 +76,7 @@ def test_nothing_is_opened_before_the_first_job(client_of):
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.usefixtures("patient")
 def test_another_process_finds_the_job_at_the_gateway(client_of, gateway, remote):
     first = client_of(gateway.address)
     given = begun(first, remote)
@@ -97,6 +98,7 @@ def test_a_gateway_forgets_a_job_once_its_owner_releases_it(client_of, gateway):
     assert gateway.on_loop(gateway.core.describe)["remembered"] == 0
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_gateway_remembers_a_job_that_another_process_asks_for(client_of, gateway, remote):
     first = client_of(gateway.address)
     given = begun(first, remote)
@@ -116,6 +118,8 @@ def test_a_job_that_nobody_knows_is_unknown(client_of, gateway):
 def test_releasing_stops_a_job_also_for_another_process(client_of, gateway, remote):
     first = client_of(gateway.address)
     given = begun(first, remote)
+    while not gateway.on_loop(lambda: gateway.core._jobs[given.id].ended._waiters):
+        pass  # until its process waits at the gateway
     client_of(gateway.address).release(given.id)
     assert first.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
 
@@ -127,6 +131,7 @@ def test_aborting(client_of, gateway, remote):
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
 
 
+@pytest.mark.usefixtures("patient")
 def test_jobs_go_on_when_the_process_ends(client_of, gateway, remote):
     client = client_of(gateway.address)
     given = begun(client, remote)

@@ -146,6 +146,7 @@ def check_state(job, killed_after):
     assert found == [[last]] * 3 + [[killed_after - 1]] * (len(KEYS) - 3)
 
 
+@pytest.mark.usefixtures("patient")
 def test_another_process_finds_the_job_and_installs_what_it_wrote(job, compactor, killed_after):
     given = compactor.jobs[0]
     batch(job)

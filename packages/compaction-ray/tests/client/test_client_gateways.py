@@ -255,9 +255,12 @@ def test_a_full_queue_is_waited_for_and_then_left(state_dir, storage, remote, cl
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     limits = attrs.evolve(QUICK, queue=0)
     with running(pool, storages=["default"], limits=limits, workers=0) as gateway:
-        client = client_of(gateway.address, queue_timeout_s=0.5)
-        assert ended(client, job()).phase is CompactionPhase.DONE
-        assert counted(gateway.core, "jobs_rejected", reason="queue_full") >= 1
+        client = client_of(gateway.address, clock=(clock := Clock()), queue_timeout_s=30.0)
+        client.submit(given := job())
+        while not counted(gateway.core, "jobs_rejected", reason="queue_full"):
+            client.poll(given.id, 0.01)
+        clock.now += 31.0
+        assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
         assert client.counters.all()["fallbacks:refused"] == 1
     assert (remote.runs, own.runs) == (0, 1)
 

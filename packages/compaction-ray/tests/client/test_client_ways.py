@@ -56,10 +56,12 @@ def test_a_slow_way_is_used_over_tls(client_of, state_dir, storage, remote, own,
 
 def test_a_connection_that_falls_silent_is_given_up(client_of, way, remote, own):
     clock = Clock()
-    client = client_of(way.address, answer_s=0.3, clock=clock)
+    client = client_of(way.address, clock=clock)
     assert ended(client, job(1)).phase is CompactionPhase.DONE
     way.freeze()
-    assert ended(client, job(2)).phase is CompactionPhase.DONE
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client.gateways.at(way.address), "_timeout_s", 0.3)
+        assert ended(client, job(2)).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs) == (1, 1)
     clock.now += 1.0  # its rest
     assert ended(client, job(3)).phase is CompactionPhase.DONE

@@ -120,6 +120,12 @@ def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypa
         workers._start = start
 
     gateway.on_loop(scale)
+
+    def are_known():
+        return workers.workers["w1"].info.version and workers.workers["w2"].error
+
+    while not gateway.on_loop(are_known):
+        pass
     result = forebay("doctor", *there)
     assert result.exit_code == 1
     bad = [line for line in result.output.splitlines() if line.startswith("BAD")]

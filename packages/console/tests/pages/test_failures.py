@@ -90,6 +90,7 @@ def test_a_scrape_fails_if_nobody_knows_the_operators(state_dir, new_console):
     assert new_console(NoList(open_storage(state_dir))).get("/metrics").status_code == 502
 
 
+@pytest.mark.usefixtures("no_rest")
 def test_a_page_recovers_with_its_storage(state_dir, new_console, monkeypatch):
     console = new_console(Failing(open_storage(state_dir)), ttl_s=0)
     assert console.get(LSM).status_code == 502

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 HEAP = "/operators/clicks/visits"
 
 
@@ -11,6 +13,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(console):
     assert (again.status_code, again.content) == (304, b"")
 
 
+@pytest.mark.usefixtures("no_rest")
 def test_a_new_version_appears(tmp_path, new_console, new_job):
     job = new_job(tmp_path)
     job.run(1)
@@ -33,6 +36,7 @@ def test_many_viewers_cost_as_many_requests_as_one(state_dir, new_console):
     assert done["get"] == 0
 
 
+@pytest.mark.usefixtures("no_rest")
 def test_a_refresh_is_one_request_for_an_operator(state_dir, new_console):
     watching = new_console(state_dir, ttl_s=0)
     watching.page(f"{HEAP}/groups")

@@ -26,6 +26,8 @@ from forebay_state_api.versions.janitor import Janitor
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.markers import put_marker
 
+pytestmark = pytest.mark.usefixtures("no_rest")
+
 
 def samples(console) -> dict[tuple[str, str], float]:
     """Name and phase → number, of the operator ``visits``."""
@@ -37,12 +39,6 @@ def samples(console) -> dict[tuple[str, str], float]:
         for sample in family.samples
         if sample.labels["uid"] == "visits"
     }
-
-
-@pytest.fixture(autouse=True)
-def _no_rest(monkeypatch):
-    """Let each scrape see what is stored now."""
-    monkeypatch.setattr("forebay_console.watching.fresh._REST", 0.0)
 
 
 @pytest.fixture

@@ -26,9 +26,8 @@ class InPages(ForwardingStorage):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def asked(no_rest):
     """Returns the list and the get requests of a page, with each listing read again."""
-    monkeypatch.setattr("forebay_console.watching.fresh._REST", 0.0)
 
     def requests(console, path: str) -> tuple[int, int]:
         before = console.counts.by_kind()

@@ -266,8 +266,9 @@ def test_a_generator_that_is_left_runs_its_finally() -> None:
 
 async def _fails_beside(f: Any, row: Any, ctx: Any) -> None:
     try:
-        if row["k"] == "1":
-            await asyncio.sleep(0.05)
+        SEEN[row["k"]] = "begun"
+        if len(SEEN) == 10:
+            await asyncio.sleep(0)
             raise ValueError("bad row")
         await asyncio.sleep(1_000)
     finally:
@@ -277,7 +278,7 @@ async def _fails_beside(f: Any, row: Any, ctx: Any) -> None:
 
 def test_a_failed_batch_cancels_what_is_in_flight_and_commits_nothing() -> None:
     with harness(_fails_beside) as h:
-        with pytest.raises(FunctionError, match=r"key '1'.*bad row"):
+        with pytest.raises(FunctionError, match=r"key '9'.*bad row"):
             h.process(ROWS)
         assert {str(key): "finally" for key in range(10)} == SEEN
         assert h.version == 0
