@@ -105,6 +105,35 @@ def test_a_reader_sees_whole_versions_beside_a_job(make_job, tmp_path, backend_c
     read_beside(make_job, tmp_path, backend_class, 15)
 
 
+@pytest.mark.parametrize("gone", [True, False], ids=["deleted", "damaged"])
+def test_a_version_that_is_deleted_before_it_is_pinned(make_job, tmp_path, monkeypatch, gone):
+    job = make_job(COUNT, BY_NUMBER)
+    for number in range(1, 4):
+        write(job, number)
+    opened = []
+
+    def late(source, at, *arguments):
+        opened.append(at.version)
+        if at.version == 2:
+            for number in range(4, 9) if gone else ():
+                write(job, number)
+            for path in [*tmp_path.rglob("manifest-*")]:
+                if (1 << 48) - 1 - int(path.parent.parent.name, 16) == 2:
+                    path.unlink()
+        return open_(source, at, *arguments)
+
+    open_ = ReadFrom.open
+    monkeypatch.setattr(ReadFrom, "open", late)
+    where = {"query": "query", "uid": "operator"}
+    if not gone:
+        with pytest.raises(CorruptStateError, match="was cleared meanwhile"):
+            open_state(str(tmp_path), **where)
+        return
+    with open_state(str(tmp_path), **where) as snapshot:
+        assert check_whole(snapshot) == 7
+    assert opened == [2, 7]
+
+
 @pytest.mark.slow
 def test_a_reader_beside_200_versions(make_job, tmp_path, backend_class):
     read_beside(make_job, tmp_path, backend_class, 200)

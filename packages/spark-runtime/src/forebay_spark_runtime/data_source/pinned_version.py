@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Self
 
 import attrs
@@ -16,7 +17,7 @@ from forebay_state_api.codecs import stored_codec
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
 from forebay_state_api.reading import ALL, Position, Snapshot
-from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.reading.choosing import ReadFrom, open_chosen
 from forebay_state_api.reading.json_keys import keys_from_json, namespace_from_json
 from forebay_state_api.reading.positions import is_stored
 from forebay_state_api.reading.snapshot import snapshot_of
@@ -54,9 +55,11 @@ class PinnedVersion:
     def choose(cls, options: ReadOptions) -> Self:
         """Choose and pin a version. Raises as `open_state` does, and for keys that do not fit."""
         source = _source(options)
-        shown = source.choose(options.version, run=options.run, provisional=options.provisional)
-        snapshot = snapshot_of(
-            source, shown, lease=options.lease, show_expired=options.show_expired
+        snapshot = open_chosen(
+            partial(
+                source.choose, options.version, run=options.run, provisional=options.provisional
+            ),
+            partial(snapshot_of, source, lease=options.lease, show_expired=options.show_expired),
         )
         try:
             return cls._of(snapshot, options)

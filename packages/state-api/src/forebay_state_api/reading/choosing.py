@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
 from forebay_state_api.storage.opening import open_storage
@@ -25,6 +25,24 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
+
+
+T = TypeVar("T")
+
+
+def open_chosen(choose: Callable[[], Shown], open_: Callable[[Shown], T]) -> T:
+    """Open the version that ``choose`` returns; if the janitor deletes it meanwhile, a newer one.
+
+    Raises what ``open_`` raises if no newer one is chosen: then the version is damaged.
+    """
+    chosen = choose()
+    while True:
+        try:
+            return open_(chosen)
+        except CorruptStateError:
+            before, chosen = chosen, choose()
+            if chosen.at.version <= before.at.version:
+                raise
 
 
 def reader_settings(conf: Mapping[str, str]) -> Settings:
