@@ -24,6 +24,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from forebay_state_api.plugins import plugins
 from forebay_state_api.plugins.kinds import BACKENDS
+from forebay_state_api.storage.opening import open_storage
 
 # The workers must run this environment, whatever else the machine has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -404,9 +405,10 @@ class Stage:
     def manifests(self, uid="counts"):
         """Return version → names of manifests, for one operator."""
         found = {}
-        for path in sorted(self.operators()[uid].glob("versions/*/*/manifest-*")):
-            version = (1 << 48) - 1 - int(path.parent.parent.name, 16)
-            found.setdefault(version, []).append(path.name)
+        stored = open_storage(str(self.operators()[uid])).list("versions")
+        for _, folder, *_, name in sorted(info.name.split("/") for info in stored):
+            if name.startswith("manifest-"):
+                found.setdefault((1 << 48) - 1 - int(folder, 16), []).append(name)
         return found
 
 

@@ -121,9 +121,10 @@ class Paid(NamedTuple):
     amount: float
 
 
-def test_the_fraud_score_asks_for_cards_that_are_not_blocked():
+def test_the_fraud_score_asks_for_cards_that_are_not_blocked(monkeypatch):
     pytest.importorskip("aiohttp", reason="the example asks by aiohttp")
     module = example("fraud_score")
+    monkeypatch.setattr(module, "TAKES_S", 0.2)
     payments = [Paid(**payment) for payment in module.payments_of(cards=20)]
     with (
         module.ModelServer() as server,

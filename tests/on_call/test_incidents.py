@@ -103,9 +103,12 @@ def test_explain_names_the_hot_key(directory):
 
 
 def test_explain_sends_whoever_has_slow_storage_to_the_doctor(directory):
-    printed = forebay("explain", "--state-dir", directory("slow-storage"), "--batch", 2)
-    assert re.search("is the phase (open|commit_check):", printed)
-    assert "forebay doctor probes the store" in printed
+    printed = [
+        forebay("explain", "--state-dir", directory("slow-storage"), "--batch", batch)
+        for batch in range(3)
+    ]
+    slow, advice = "is the phase (open|commit_check):", "forebay doctor probes the store"
+    assert any(re.search(slow, one) and advice in one for one in printed)
 
 
 @pytest.mark.parametrize("incident", FOUND)

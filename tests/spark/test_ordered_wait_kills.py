@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -67,7 +68,7 @@ def kill_driver(stage, service, drive, job, **options):
     """Kill a driver during its calls, from some row on; the next driver is this process."""
     count = random.Random(os.urandom(8)).randrange(5, 200)
     answered = service.delay_s
-    service.delay_s = lambda row: 10.0 if len(service.calls) >= count else answered(row)
+    service.delay_s = partial(_late_from, service, count, answered)
     driver = drive(job="waiting", url=service.url(), **options)
     wait_for_calls(service, count, driver)
     driver.kill()
@@ -79,13 +80,22 @@ def kill_workers(stage, service, drive, **options):
     """Kill one driver's workers repeatedly; Spark runs their tasks again."""
     chance = random.Random(os.urandom(8))
     driver = drive(job="waiting", url=service.url(), **options)
+    answered = service.delay_s
     for _ in range(RESTARTS):
-        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), driver)
+        count = len(service.calls) + chance.randrange(5, 60)
+        # The calls from some row on are out until the worker is killed.
+        service.delay_s = partial(_late_from, service, count, answered)
+        wait_for_calls(service, count, driver)
         for path in (stage.folder / "pids").iterdir():
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(int(path.name), signal.SIGKILL)
             path.unlink()
+        service.delay_s = answered
     assert driver.end() is None
+
+
+def _late_from(service, count, answered, row):
+    return 10.0 if len(service.calls) >= count else answered(row)
 
 
 @pytest.mark.timeout(300)

@@ -425,9 +425,14 @@ def result_of(storage, given):
 
 
 def dead_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """Return an address that refuses connections; nobody else gets it while this process lives."""
+    probe = socket.socket()
+    probe.bind(("127.0.0.1", 0))  # and does not listen
+    _BOUND.append(probe)
+    return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+_BOUND = []
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import pytest
@@ -106,14 +107,15 @@ def test_the_rest_of_a_gateway_doubles_until_it_answers(monkeypatch):
 
 
 def test_fail_outlasts_the_restart_of_a_gateway(client_of, state_dir, storage, remote, own):
-    address = dead_address()
-    client = client_of(address, failure_strategy="fail")
-    given = job()
-    client.submit(given)
-    while not happened(client, "unreachable"):
-        client.poll(given.id, 0.01)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # and does not listen
+        port = probe.getsockname()[1]
+        client = client_of(f"127.0.0.1:{port}", failure_strategy="fail")
+        given = job()
+        client.submit(given)
+        while not happened(client, "unreachable"):
+            client.poll(given.id, 0.01)
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
-    port = int(address.rpartition(":")[2])
     with running(pool, storages=["default"], limits=QUICK, port=port):
         assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs) == (1, 0)

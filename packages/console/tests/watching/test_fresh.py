@@ -108,7 +108,7 @@ def test_while_one_reads_again_the_others_get_what_is_known():
             assert go_on.wait(100)
         return answer
 
-    fresh = Fresh(read, 0.0)
+    fresh = Fresh(read, 0.0, lambda: 0.0)
     assert fresh.get() == 1
     found: list[int] = []
     reader = threading.Thread(target=lambda: found.append(fresh.get()))
