@@ -105,33 +105,61 @@ def test_a_reader_sees_whole_versions_beside_a_job(make_job, tmp_path, backend_c
     read_beside(make_job, tmp_path, backend_class, 15)
 
 
-@pytest.mark.parametrize("gone", [True, False], ids=["deleted", "damaged"])
-def test_a_version_that_is_deleted_before_it_is_pinned(make_job, tmp_path, monkeypatch, gone):
+@pytest.fixture
+def before_pinning(monkeypatch):
+    """Let something happen between the choice of a version and its pin, the first time."""
+    opened = []
+
+    def happens(what):
+        def late(source, at, *arguments):
+            opened.append(at.version)
+            if len(opened) == 1:
+                what()
+            return open_(source, at, *arguments)
+
+        open_ = ReadFrom.open
+        monkeypatch.setattr(ReadFrom, "open", late)
+        return opened
+
+    return happens
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_newest_version_that_is_deleted_before_it_is_pinned(
+    make_job, tmp_path, before_pinning, follow
+):
     job = make_job(COUNT, BY_NUMBER)
     for number in range(1, 4):
         write(job, number)
-    opened = []
 
-    def late(source, at, *arguments):
-        opened.append(at.version)
-        if at.version == 2:
-            for number in range(4, 9) if gone else ():
-                write(job, number)
-            for path in [*tmp_path.rglob("manifest-*")]:
-                if (1 << 48) - 1 - int(path.parent.parent.name, 16) == 2:
-                    path.unlink()
-        return open_(source, at, *arguments)
+    def go_on():
+        for number in range(4, 9):
+            write(job, number)
+        sweep(job)
 
-    open_ = ReadFrom.open
-    monkeypatch.setattr(ReadFrom, "open", late)
-    where = {"query": "query", "uid": "operator"}
-    if not gone:
-        with pytest.raises(CorruptStateError, match="was cleared meanwhile"):
-            open_state(str(tmp_path), **where)
-        return
-    with open_state(str(tmp_path), **where) as snapshot:
-        assert check_whole(snapshot) == 7
-    assert opened == [2, 7]
+    opened = before_pinning(go_on)
+    with open_state(str(tmp_path), query="query", uid="operator", follow=follow) as shown:
+        assert shown.get_many("count", KEYS) == [7] * len(KEYS)
+    assert opened[:2] == [2, 7]
+    assert not [*tmp_path.rglob("pins/*")]
+
+
+def test_a_newest_version_that_is_damaged_is_not_passed_over(make_job, tmp_path, before_pinning):
+    job = make_job(COUNT, BY_NUMBER)
+    for number in range(1, 4):
+        write(job, number)
+
+    def go_on():
+        for path in (one for one in tmp_path.rglob("data/**/*") if one.is_file()):
+            path.write_bytes(path.read_bytes()[:-1])
+        for number in range(4, 9):
+            write(job, number)
+
+    opened = before_pinning(go_on)
+    with pytest.raises(CorruptStateError, match=r"of version 2 .* has \d+ bytes"):
+        open_state(str(tmp_path), query="query", uid="operator")
+    assert opened == [2]
+    assert not [*tmp_path.rglob("pins/*")]
 
 
 @pytest.mark.slow

@@ -129,8 +129,8 @@ CACHE: Final = ProcessCache()
 def size_of(resident: Resident) -> int:
     """Estimate the bytes of memory that a state takes.
 
-    Accurate within 20 % for cells of similar size; takes well under a millisecond whatever the
-    state's size (see `table_size`).
+    Accurate within 20 % for cells of similar size, in a time that does not depend on the state's
+    size (see `table_size`).
     """
     tables = [cells for table in resident.tables.values() for cells in table.all_cells()]
     raw = [section.size for sections in resident.raw.values() for section in sections]

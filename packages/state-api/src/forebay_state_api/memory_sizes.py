@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -18,6 +18,9 @@ _PARTS: Final = 16
 
 _LEAST_PARTS: Final = 4
 
+_SPREAD: Final = 2_654_435_761
+"""A prime near the golden ratio of 2³²: its multiples are spread evenly over any range."""
+
 _WITHOUT_PARTS: Final = frozenset(
     {bool, bytes, float, int, str, type(None), date, datetime, timedelta, Decimal}
 )
@@ -27,7 +30,7 @@ _WITHOUT_PARTS: Final = frozenset(
 def memory_size(value: Any) -> int:
     """Estimate the bytes of memory that a value takes, with all that it contains.
 
-    Of a large container some twenty parts are measured, spread evenly, and stand for the others.
+    Of a large container sixteen parts are measured, spread over it, and stand for the others.
     Objects that several parts share are counted for each.
     """
     return _size(value, _PARTS)
@@ -43,8 +46,9 @@ def memory_sizes(values: Collection[Any]) -> Iterable[int]:
 def table_size(cells: Mapping[Any, Any]) -> int:
     """Estimate the bytes of memory that a dictionary of many cells takes.
 
-    The first 64 keys and contents stand for all, so it takes well under a millisecond whatever the
-    size. Accurate within 20 % for cells of similar size.
+    The first 64 keys and contents stand for all, so the time does not depend on the number of
+    cells: well under a millisecond for flat contents. Accurate within 20 % for cells of similar
+    size.
     """
     first = itertools.chain.from_iterable(itertools.islice(cells.items(), _ENTRIES))
     return sys.getsizeof(cells) + _extrapolated([*first], 2 * len(cells), _PARTS)
@@ -55,19 +59,26 @@ def _size(value: Any, parts: int) -> int:
     if type(value) in _WITHOUT_PARTS or isinstance(value, enum.Enum):
         return own
     if isinstance(value, dict):
-        step = max(1, len(value) // parts)
-        some = itertools.chain.from_iterable(itertools.islice(value.items(), 0, None, step))
+        some = itertools.chain.from_iterable(_sample([*value.items()], parts))
         return own + _extrapolated([*some], 2 * len(value), parts)
     if isinstance(value, list | tuple):
-        return own + _extrapolated(value[:: max(1, len(value) // parts)], len(value), parts)
+        return own + _extrapolated(_sample(value, parts), len(value), parts)
     if isinstance(value, set | frozenset):
-        return own + _extrapolated([*itertools.islice(value, parts)], len(value), parts)
+        return own + _extrapolated(_sample([*value], parts), len(value), parts)
     attributes = getattr(value, "__dict__", None)
     if attributes:
         return own + _size(attributes, parts)
     names = [slot for cls in type(value).__mro__ for slot in getattr(cls, "__slots__", ())]
     slots = [getattr(value, name, None) for name in names]
     return own + _extrapolated(slots, len(slots), parts)
+
+
+def _sample(values: Sequence[Any], parts: int) -> Sequence[Any]:
+    """Return some values, spread over all of them, but in no even steps: contents may alternate."""
+    count = len(values)
+    if count <= parts:
+        return values
+    return [values[at * _SPREAD % count] for at in range(parts)]
 
 
 def _extrapolated(some: Collection[Any], count: int, parts: int) -> int:

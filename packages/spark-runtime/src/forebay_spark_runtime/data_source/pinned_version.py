@@ -17,7 +17,7 @@ from forebay_state_api.codecs import stored_codec
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
 from forebay_state_api.reading import ALL, Position, Snapshot
-from forebay_state_api.reading.choosing import ReadFrom, open_chosen
+from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.json_keys import keys_from_json, namespace_from_json
 from forebay_state_api.reading.positions import is_stored
 from forebay_state_api.reading.snapshot import snapshot_of
@@ -55,11 +55,11 @@ class PinnedVersion:
     def choose(cls, options: ReadOptions) -> Self:
         """Choose and pin a version. Raises as `open_state` does, and for keys that do not fit."""
         source = _source(options)
-        snapshot = open_chosen(
-            partial(
-                source.choose, options.version, run=options.run, provisional=options.provisional
-            ),
+        snapshot = source.opened(
             partial(snapshot_of, source, lease=options.lease, show_expired=options.show_expired),
+            options.version,
+            run=options.run,
+            provisional=options.provisional,
         )
         try:
             return cls._of(snapshot, options)

@@ -13,7 +13,7 @@ from forebay_state_api.commands.conf_options import conf_values
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.observing.operators import stored_operators
-from forebay_state_api.reading.choosing import ReadFrom, open_chosen, reader_settings
+from forebay_state_api.reading.choosing import ReadFrom, reader_settings
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.settings.redaction import redacted
@@ -44,8 +44,15 @@ class StateSource:
 
     def open(self, version: str | None) -> Snapshot:
         """Pin a version."""
-        opened = functools.partial(snapshot_of, self.read, show_expired=self.show_expired)
-        return open_chosen(functools.partial(self.choose, version), opened)
+        return self.opened(
+            functools.partial(snapshot_of, self.read, show_expired=self.show_expired), version
+        )
+
+    def opened(self, open_: Callable[[Shown], T], version: str | None) -> T:
+        """Open a version with ``open_``, as `ReadFrom.opened`."""
+        if version is None:
+            return self.read.opened(open_, provisional=self.provisional)
+        return open_(self.choose(version))
 
 
 query_option: Final = click.option(

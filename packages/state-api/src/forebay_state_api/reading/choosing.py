@@ -10,6 +10,7 @@ import attrs
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.plugins import plugins
+from forebay_state_api.reading.positions import Position, is_stored
 from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.contents import what_is_there
@@ -28,21 +29,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-def open_chosen(choose: Callable[[], Shown], open_: Callable[[Shown], T]) -> T:
-    """Open the version that ``choose`` returns; if the janitor deletes it meanwhile, a newer one.
-
-    Raises what ``open_`` raises if no newer one is chosen: then the version is damaged.
-    """
-    chosen = choose()
-    while True:
-        try:
-            return open_(chosen)
-        except CorruptStateError:
-            before, chosen = chosen, choose()
-            if chosen.at.version <= before.at.version:
-                raise
 
 
 def reader_settings(conf: Mapping[str, str]) -> Settings:
@@ -117,6 +103,26 @@ class ReadFrom:
         if shown is None:
             raise self._not_shown(version, provisional=provisional)
         return shown
+
+    def opened(
+        self,
+        open_: Callable[[Shown], T],
+        version: int | str | None = None,
+        *,
+        run: str | None = None,
+        provisional: bool = False,
+    ) -> T:
+        """Open the version to show; the other parameters are those of `choose`.
+
+        If the janitor deletes the newest one before it is pinned, a newer one is opened.
+        """
+        while True:
+            chosen = self.choose(version, run=run, provisional=provisional)
+            try:
+                return open_(chosen)
+            except CorruptStateError:
+                if version is not None or is_stored(self.storage, Position.of(chosen.at)):
+                    raise
 
     def open(
         self, at: RunVersion, lease: timedelta, key_groups: KeyGroupRange | None = None

@@ -20,13 +20,13 @@ import attrs
 
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.errors import AbandonedTimelineError, ForebayError, VersionGoneError
-from forebay_state_api.reading.choosing import ReadFrom, open_chosen
 from forebay_state_api.reading.feed import ChangeFeed
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.versions.finality import Shown
 
 if TYPE_CHECKING:
+    from forebay_state_api.reading.choosing import ReadFrom
     from forebay_state_api.reading.snapshot import Snapshot
     from forebay_state_api.reading.stored_states import StateInfo
 
@@ -76,7 +76,7 @@ class Follower:
         self._moving: Final = threading.Lock()
         self._moved: Final = threading.Condition()
         began = time.monotonic()
-        self._shown: _ShownVersion = open_chosen(source.choose, self._open)
+        self._shown: _ShownVersion = source.opened(self._open)
         self._move_s = time.monotonic() - began
         """The time that the last move to a newer version took, before the first one the opening."""
         self._fault: ForebayError | None = None

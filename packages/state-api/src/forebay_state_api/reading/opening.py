@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal, overload
 
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.reading.choosing import ReadFrom, open_chosen
+from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.follower import Follower, FollowOptions
 from forebay_state_api.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_of
 from forebay_state_api.versions.pins import LEASE
@@ -79,16 +79,10 @@ def open_state(
     """
     source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
     if follow is False:
-        return open_chosen(
-            partial(source.choose, version, run=run, provisional=provisional),
-            partial(
-                snapshot_of,
-                source,
-                cache_bytes=cache_bytes,
-                lease=lease,
-                show_expired=show_expired,
-            ),
+        open_ = partial(
+            snapshot_of, source, cache_bytes=cache_bytes, lease=lease, show_expired=show_expired
         )
+        return source.opened(open_, version, run=run, provisional=provisional)
     if version is not None or run is not None or provisional:
         raise ConfigurationError(
             "follow= always shows the newest final version: leave out version=, run= and "

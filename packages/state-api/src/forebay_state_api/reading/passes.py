@@ -1,7 +1,8 @@
 """Passes over a version: keys whose content is held in memory together, within a budget.
 
 Content that turns out to be too large is read again in two halves: of the key groups, or, for a
-single key group, of its keys. So no size need be known in advance, however skewed the keys are.
+single key group, of its keys and namespaces. So no size need be known in advance, however skewed
+the keys are.
 """
 
 from __future__ import annotations
