@@ -17,7 +17,8 @@ from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.data_source.held_positions import HeldPositions
 from forebay_state_api import ListStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError, VersionGoneError
-from forebay_state_api.reading import START, open_feed
+from forebay_state_api.reading import START, difference, open_feed
+from forebay_state_api.reading.passes import held_in_passes
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob, ManualClock
 from forebay_state_api.versions import opening
@@ -95,6 +96,26 @@ def test_a_batch_takes_all_final_versions(job, stream):
     assert feed.batch("value", "old") == [(4, 3)]
     job.do("bob")
     assert feed.batch("operation", "value", "old") == [("removed", None, 4)]
+
+
+def test_changes_are_found_within_the_memory_that_is_given(job, stream, monkeypatch):
+    job.scripts([(f"user {n}", [("n.update", 1)]) for n in range(40)])
+    job.scripts([(f"user {n}", [("n.update", 2)]) for n in range(40)])
+    job.do("ann")
+    rows = ("key", "operation", "value", "old")
+    whole = stream(old="true", startingVersion="5").batch(*rows)
+    held = []
+
+    def spied(groups, limit, hold):
+        for chosen, found in held_in_passes(groups, limit, hold):
+            held.append((limit, sum(map(len, found.values()))))
+            yield chosen, found
+
+    monkeypatch.setattr(difference, "held_in_passes", spied)
+    assert stream(old="true", startingVersion="5", heldBytes="1k").batch(*rows) == whole
+    assert len(whole) == 40
+    assert {limit for limit, _ in held} == {1_024}
+    assert max(number for _, number in held) < 10
 
 
 @pytest.fixture
@@ -299,6 +320,7 @@ def test_an_older_pyspark_takes_no_limit(job, stream, monkeypatch):
         ({"version": "1"}, "has no option version"),
         ({"state": "m"}, "state 'm'; their states"),
         ({"maxVersionsPerTrigger": "0"}, "maxVersionsPerTrigger"),
+        ({"heldBytes": "0"}, "heldBytes"),
     ],
 )
 def test_bad_options(job, stream, options, message):

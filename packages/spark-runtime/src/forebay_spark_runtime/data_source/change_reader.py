@@ -125,6 +125,7 @@ class ChangeReader(DataSourceStreamReader):
             partition.end,
             undo=options.undo,
             show_expired=options.show_expired,
+            held_bytes=options.held_bytes,
             lease=options.lease,
             part=partition.part,
         ) as difference:

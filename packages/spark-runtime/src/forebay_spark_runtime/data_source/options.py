@@ -14,7 +14,8 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading import Position
 from forebay_state_api.reading.choosing import reader_settings
-from forebay_state_api.settings import DURATION, PREFIX, Setting
+from forebay_state_api.reading.difference import HELD_BYTES
+from forebay_state_api.settings import BYTES, DURATION, PREFIX, Setting
 from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
@@ -23,9 +24,16 @@ from forebay_state_api.versions.pins import LEASE
 
 _FLAGS: Final = ("changes", "flat", "old", "provisional", "pushdown", "showExpired", "undo")
 _TEXTS: Final = ("keyGroups", "keys", "namespace", "query", "state", "stateDir", "uid")
-_OTHERS: Final = ("lease", "maxVersionsPerTrigger", "path", "startingVersion", "version")
+_OTHERS: Final = (
+    "heldBytes",
+    "lease",
+    "maxVersionsPerTrigger",
+    "path",
+    "startingVersion",
+    "version",
+)
 _OF_SNAPSHOTS: Final = ("flat", "keys", "namespace", "pushdown", "version")
-_OF_CHANGES: Final = ("maxVersionsPerTrigger", "old", "startingVersion", "undo")
+_OF_CHANGES: Final = ("heldBytes", "maxVersionsPerTrigger", "old", "startingVersion", "undo")
 _GROUPS: Final = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -54,6 +62,7 @@ class ReadOptions:
     undo: bool = False
     starting_version: str | None = None
     most_versions: int | None = None
+    held_bytes: int = HELD_BYTES
     lease: timedelta = LEASE
 
     @classmethod
@@ -88,6 +97,7 @@ class ReadOptions:
             undo=flags["undo"],
             starting_version=options.get("startingversion"),
             most_versions=_count(options, "maxVersionsPerTrigger"),
+            held_bytes=_held_bytes(options),
             lease=_lease(options),
         )
 
@@ -170,6 +180,13 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     if (text := options.get(name.lower())) is None:
         return None
     value: int = Setting(name, int, None, "", minimum=1).value_of(text, key=name)
+    return value
+
+
+def _held_bytes(options: Mapping[str, str]) -> int:
+    value: int = Setting("heldBytes", BYTES, HELD_BYTES, "", minimum=1).value_of(
+        options.get("heldbytes", HELD_BYTES), key="heldBytes"
+    )
     return value
 
 
