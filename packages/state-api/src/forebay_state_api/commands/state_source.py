@@ -44,12 +44,7 @@ class StateSource:
 
     def open(self, version: str | None) -> Snapshot:
         """Pin a version."""
-        return self.opened(
-            functools.partial(snapshot_of, self.read, show_expired=self.show_expired), version
-        )
-
-    def opened(self, open_: Callable[[Shown], T], version: str | None) -> T:
-        """Open a version with ``open_``, as `ReadFrom.opened`."""
+        open_ = functools.partial(snapshot_of, self.read, show_expired=self.show_expired)
         if version is None:
             return self.read.opened(open_, provisional=self.provisional)
         return open_(self.choose(version))

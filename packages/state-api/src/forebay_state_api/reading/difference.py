@@ -346,7 +346,11 @@ def _points(
     for changes in side.exported(info.spec, chosen.groups):
         for namespace, points in changes.points.items():
             rows = zip(points.keys, points.groups, points.values, strict=True)
-            yield namespace, [*chosen.of(rows, lambda row: (row[0], namespace))]  # noqa: B023 - now
+            yield namespace, [*chosen.of(rows, partial(_address, namespace))]
+
+
+def _address(namespace: Any, row: tuple[Any, int, Any]) -> tuple[Any, Any]:
+    return row[0], namespace
 
 
 def _row(key: Any, namespace: Any, group: int, value: Any) -> StateRow:

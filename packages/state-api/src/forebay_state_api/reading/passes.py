@@ -93,19 +93,19 @@ def held_in_passes(
     is exceeded. The passes have all keys of ``groups``, each in one of them. The number of key
     groups that has fitted is remembered. Release what is held before the next pass.
     """
-    todo = [Pass(one) for one in groups][::-1]
-    most = max((len(one.groups) for one in todo), default=1)
-    while todo:
-        chosen = todo.pop()
+    ahead = [Pass(one) for one in groups][::-1]
+    most = max((len(one.groups) for one in ahead), default=1)
+    while ahead:
+        chosen = ahead.pop()
         if len(chosen.groups) > most:
-            todo.extend(reversed(chosen.halves()))
+            ahead.extend(reversed(chosen.halves()))
             continue
         budget = Budget(limit if chosen.parts < _MOST_PARTS else None)
         try:
             held = hold(chosen, budget)
         except TooLargeError:
             most = max(1, len(chosen.groups) // 2)
-            todo.extend(reversed(chosen.halves()))
+            ahead.extend(reversed(chosen.halves()))
         else:
             if not budget.is_half_spent:
                 most *= 2
