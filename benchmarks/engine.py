@@ -31,7 +31,8 @@ from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import AwaitTurn, CountChained, CountCoroutine, CountSync
 from benchmarks.report import Line, benchmark
 from forebay_spark_runtime.arrow.error_column import FAILED_RECORD
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_spark_runtime.arrow.row_tests import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.keyed_operator.task_output import OUTPUT_ROWS
@@ -72,7 +73,7 @@ class RowBatch:
     groups: Sequence[int]
 
 
-Drive = Callable[[RowBatch], list[Any]]
+Drive = Callable[[RowBatch], Sequence[Any]]
 Writer = RowWriter | FailedRowWriter
 
 
@@ -121,13 +122,13 @@ def compare_alone(keys: int, form: str, pairs: int, count: int) -> Line:
     """Time a form with and without ``on_error="column"`` in turn, over warm state."""
     rows = rows_in_memory(keys, ROWS * count)
     writer = RowWriter(OUTPUT, function=form, time_zone="UTC")
-    check = row_check(writer, OUTPUT)
     columns = pa.schema([*OUTPUT, ("error", pa.struct(list(arrow_schema(FAILED_RECORD))))])
-    alone_writer = FailedRowWriter(writer, columns, check)
+    alone_writer = FailedRowWriter(writer, columns)
+    error_rows = ErrorRows(checked_rows=partial(RowTests, writer, OUTPUT))
     function = FUNCTIONS[form]
     with (
         EngineDrive(function(), "memory://bench-written") as written,
-        EngineDrive(function(), "memory://bench-alone", error_rows=ErrorRows(check=check)) as alone,
+        EngineDrive(function(), "memory://bench-alone", error_rows=error_rows) as alone,
     ):
         drives: dict[str, Drive] = {
             "written": partial(_drive, written, writer),
@@ -165,7 +166,7 @@ def in_turn(
     return took
 
 
-def _drive(engine: EngineDrive, writer: Writer | None, batch: RowBatch) -> list[Any]:
+def _drive(engine: EngineDrive, writer: Writer | None, batch: RowBatch) -> Sequence[Any]:
     """Return the output's rows, or its Arrow batches if there is a writer."""
     rows = engine(batch.rows, batch.keys, batch.groups)
     return rows if writer is None else writer.batches(rows, OUTPUT_ROWS)
@@ -180,7 +181,7 @@ def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[RowBatch]) ->
                 raise click.ClickException(f"{form} and the bare loop disagree")
 
 
-def _output_rows(output: list[Any]) -> list[Any]:
+def _output_rows(output: Sequence[Any]) -> Sequence[Any]:
     """Return the rows of an output, without the column for errors."""
     if output and isinstance(output[0], pa.RecordBatch):
         tables = [batch.select(OUTPUT.names).to_pylist() for batch in output]

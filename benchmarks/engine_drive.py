@@ -56,7 +56,7 @@ class EngineDrive:
 
     def __call__(
         self, rows: Sequence[Event], keys: Sequence[str], groups: Sequence[int]
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
         """Process a micro-batch completely and return its output, without a commit."""
         self.subtask.process(rows, keys, groups)
         self.subtask.drain()

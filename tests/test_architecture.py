@@ -67,6 +67,7 @@ SIBLINGS = {
 
 FOR_RUNTIMES = {
     "arguments",
+    "checked_rows",
     "failed_record",
     "loop_thread",
     "measures",
@@ -74,7 +75,6 @@ FOR_RUNTIMES = {
     "pickling",
     "prefetch",
     "record_methods",
-    "row_check",
     "rows",
     "subtask",
 }

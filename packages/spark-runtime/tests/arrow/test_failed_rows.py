@@ -1,9 +1,9 @@
-"""Rows are checked before their record ends: what passes can be written, and little is written."""
+"""Rows and failed records are written as batches with a column for errors."""
 
 from __future__ import annotations
 
-from collections import namedtuple
-from datetime import UTC, date, datetime, time
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from typing import Any
 
 import attrs
@@ -11,145 +11,11 @@ import pyarrow as pa
 import pytest
 
 from forebay_spark_runtime.arrow.error_column import FAILED_RECORD
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_spark_runtime.arrow.row_tests import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_state_api.engine.failed_record import FailedRecord
-from forebay_state_api.errors import OutputSchemaError
-
-SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("count", pa.int16()),
-        ("share", pa.float64()),
-        ("seen", pa.timestamp("us", tz="UTC")),
-        ("wall", pa.timestamp("us")),
-        ("tags", pa.list_(pa.string())),
-    ]
-)
-SCHEMA_OF_ONE = pa.schema([("count", pa.int64())])
-FITTING = ("a", 1, 0.5, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1), None)  # noqa: DTZ001 - wall-clock time
-
-
-Named = namedtuple("Named", SCHEMA.names)  # noqa: PYI024 - the types do not matter
-
-
-class CountingWriter(RowWriter):
-    """Counts the rows that had to be written to see whether they fit."""
-
-    written = 0
-
-    def batch(self, rows: list[Any]) -> Any:
-        self.written += len(rows)
-        return super().batch(rows)
-
-
-@pytest.fixture
-def writer() -> CountingWriter:
-    return CountingWriter(SCHEMA, function="f", time_zone="UTC")
-
-
-def with_value(column: str, value: Any) -> tuple[Any, ...]:
-    row = list(FITTING)
-    row[SCHEMA.names.index(column)] = value
-    return tuple(row)
-
-
-def test_rows_of_usual_values_pass_without_being_written(writer: CountingWriter) -> None:
-    nothing = (None,) * len(SCHEMA)
-    check = row_check(writer, SCHEMA)
-    check([FITTING, nothing, with_value("count", -(2**15) + 1), with_value("share", None)], 0)
-    assert (writer.written, check.all_passed) == (0, True)
-
-
-@pytest.mark.parametrize("row", [Named(*FITTING), Named(*FITTING)._asdict()])
-def test_rows_with_names_are_not_written_either(writer: CountingWriter, row: Any) -> None:
-    check = row_check(writer, SCHEMA)
-    check([row], 0)
-    assert (writer.written, check.all_passed) == (0, False)
-
-
-def test_the_least_number_is_written_and_fits(writer: CountingWriter) -> None:
-    check = row_check(writer, SCHEMA)
-    check([with_value("count", -(2**15))], 0)
-    assert (writer.written, check.all_passed) == (1, False)
-
-
-@pytest.mark.parametrize("row", ["abcdef", dict.fromkeys(SCHEMA.names), Named(*FITTING), None])
-def test_only_tuples_of_the_width_pass(writer: CountingWriter, row: Any) -> None:
-    passes = row_check(writer, SCHEMA).passes
-    assert not passes(row)
-    assert not passes(FITTING[:-1])
-    assert not passes((*FITTING, None))
-
-
-@pytest.mark.parametrize("emitted", [0, 1, 3])
-def test_only_rows_from_the_position_on_are_looked_at(writer: CountingWriter, emitted: int) -> None:
-    bad = with_value("name", b"a")
-    row_check(writer, SCHEMA)([bad, *[FITTING] * emitted], 1)
-    assert writer.written == 0
-
-
-def test_rows_of_one_column_are_checked() -> None:
-    check = row_check(RowWriter(SCHEMA_OF_ONE, function="f", time_zone="UTC"), SCHEMA_OF_ONE)
-    check([(1,), (None,)], 0)
-    for emitted in ([("a",)], [(1,), (1, 2)], [(1, 2)]):
-        with pytest.raises(OutputSchemaError):
-            check(emitted, 0)
-
-
-def test_a_null_needs_a_column_that_takes_it_whatever_its_type() -> None:
-    kind = pa.time64("us")
-    schema = pa.schema([pa.field("at", kind, nullable=False), pa.field("until", kind)])
-    check = row_check(RowWriter(schema, function="f", time_zone="UTC"), schema)
-    check([(time(1), None), (time(1), time(2))], 0)
-    with pytest.raises(OutputSchemaError, match="'at'"):
-        check([(None, None)], 0)
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("tags", ("x",)),
-        ("name", "\ud83d"),
-        ("tags", ["\ud83d"]),
-        ("share", 1),
-        ("seen", datetime(2026, 1, 1)),  # noqa: DTZ001 - wall-clock time
-    ],
-)
-def test_what_passes_can_be_written(writer: CountingWriter, column: str, value: Any) -> None:
-    row = with_value(column, value)
-    row_check(writer, SCHEMA)([row], 0)
-    assert writer.batch([row]).num_rows == 1
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("count", 2**15),
-        ("count", True),
-        ("name", b"a"),
-        ("wall", datetime(2026, 1, 1, tzinfo=UTC)),
-        ("tags", "x"),
-    ],
-)
-def test_a_misfit_after_fitting_rows_is_found(
-    writer: CountingWriter, column: str, value: Any
-) -> None:
-    check = row_check(writer, SCHEMA)
-    check([FITTING], 0)
-    bad = with_value(column, value)
-    try:
-        writer.batch([bad])
-    except OutputSchemaError:
-        for emitted in ([bad], [FITTING, bad], [bad, FITTING]):
-            with pytest.raises(OutputSchemaError, match=column):
-                check([FITTING, *emitted], 1)
-    else:
-        pytest.fail(f"{value!r} is no misfit")
-
-
-# -- batches with the column for errors -------------------------------------------------------
 
 CLASSES = pa.schema(
     [
@@ -174,7 +40,7 @@ class ClassesSeen(RowWriter):
 
     looked = 0
 
-    def columns(self, rows: list[Any], classes: set[type]) -> list[Any]:
+    def columns(self, rows: Sequence[Any], classes: set[type]) -> list[Any]:
         self.looked += 1
         return super().columns(rows, classes)
 
@@ -186,14 +52,14 @@ def classes_seen() -> ClassesSeen:
 
 def batch_of(writer: RowWriter, schema: Any, rows: list[Any]) -> Any:
     """Check each row as its record ends, and return the one batch of all."""
-    check = row_check(writer, schema)
+    tests = RowTests(writer, schema)
     for row in rows:
         if isinstance(row, FailedRecord):
-            check.all_passed = False  # as the scheduler does
-        elif not check.passes(row):
-            check([row], 0)
+            tests.add_unchecked([row])
+        elif not tests.add_usual([row]):
+            tests.add([row])
     errors = pa.schema([*schema, ("error", pa.struct(list(ERROR)))])
-    (batch,) = FailedRowWriter(writer, errors, check).batches(rows, 100)
+    (batch,) = FailedRowWriter(writer, errors).batches(tests.take(), 100)
     batch.validate(full=True)
     return batch
 

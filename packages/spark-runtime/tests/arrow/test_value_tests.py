@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay_spark_runtime.arrow.failed_rows import row_check
+from forebay_spark_runtime.arrow.row_tests import PassedRows, RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 
 WALL = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - wall-clock time
@@ -71,7 +72,7 @@ def writer_and_test(kind: Any) -> tuple[RowWriter, Any]:
     """Return the writer and the test of rows of a text and a value of ``kind``."""
     schema = pa.schema([("text", pa.string()), ("value", kind)])
     writer = RowWriter(schema, function="f", time_zone="Europe/Berlin")
-    return writer, row_check(writer, schema).passes
+    return writer, RowTests(writer, schema).passes
 
 
 @pytest.mark.parametrize(("kind", "value"), pairs(USUAL))
@@ -122,5 +123,6 @@ def test_what_passes_is_written_as_it_would_be_without_the_test(
     writer, passes = writer_and_test(kind)
     rows = [row for value in values if passes(row := ("a", value))]
     expected = writer.batch(rows).columns
-    for column, other in zip(writer.tested_columns(rows), expected, strict=True):
+    tested = PassedRows([*chain.from_iterable(rows)], 2)
+    for column, other in zip(writer.columns_of_passed(tested.columns()), expected, strict=True):
         assert repr(column.to_pylist()) == repr(other.to_pylist())

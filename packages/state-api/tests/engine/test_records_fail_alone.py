@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -15,14 +16,22 @@ from forebay_state_api import (
     KeyedProcessFunction,
     ValueStateDescriptor,
 )
+from forebay_state_api.engine.checked_rows import CheckedRows
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
-from forebay_state_api.engine.row_check import RowCheck
-from forebay_state_api.errors import ConfigurationError, FunctionError, PluginError, StorageError
+from forebay_state_api.errors import (
+    ConfigurationError,
+    FunctionError,
+    OutputSchemaError,
+    PluginError,
+    StorageError,
+)
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import FunctionHarness, KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend, ReferenceTable
+
+SEEN = ValueStateDescriptor("seen", int)
 
 
 class Reading(NamedTuple):
@@ -227,41 +236,77 @@ def test_a_row_is_json_that_spark_reads():
     assert (failed.key, failed.message, failed.line) == ('["a", 1]', "\\ud83d", None)
 
 
-# -- rows that pass ---------------------------------------------------------------------------
+# -- the rows of records that end -------------------------------------------------------------
 
 
 class Emits(KeyedBroadcastProcessFunction):
     """Emits each row's value, in a row of its own; raises for the value 0."""
 
+    def open(self, ctx):
+        self.seen = ctx.get_state(SEEN)
+
     def process_element(self, row, ctx):
         if row.value == 0:
             raise ValueError("zero")
+        self.seen.update(row.value)
         return [(row.value,)]
 
     def process_broadcast_element(self, row, ctx):
         ctx.collect((row,))
+        ctx.apply_to_keyed_state(SEEN, lambda key, state: [(key, state.value())])
+        ctx.collect((row,))
 
 
-def all_passed_after(rows=(), broadcast=()):
-    """Return the rows that go to ``admit`` for not being tuples of a number, and `all_passed`."""
-    admitted = []
-    check = RowCheck(lambda row: type(row[0]) is int, admitted.append)
+def emitted(rows, broadcast=(), checked_rows=CheckedRows):
+    """Return the rows that come of ``rows`` and then of ``broadcast``."""
     job = KeyedJob(
-        ReferenceBackend, open_storage("memory://passed"), error_rows=ErrorRows(check=check)
+        ReferenceBackend,
+        open_storage("memory://emitted"),
+        error_rows=ErrorRows(checked_rows=checked_rows),
     )
     with job.subtask(Emits()) as subtask:
-        subtask.process_broadcast(broadcast)
         subtask.process(rows, [row.key for row in rows], [0] * len(rows))
+        subtask.process_broadcast(broadcast)
         subtask.drain()
-    return admitted, check.all_passed
+        ready = subtask.rows_ready
+        taken = list(subtask.take_rows())
+        assert (ready, subtask.rows_ready) == (len(taken), 0)
+    return taken
 
 
-def test_all_rows_have_passed_until_another_one_is_emitted():
-    passes, other, fails = Reading("a", 1), Reading("a", "x"), Reading("b", 0)
-    assert all_passed_after([passes, passes]) == ([], True)
-    assert all_passed_after([passes, other, passes]) == ([("x",)], False)
-    assert all_passed_after([passes, fails]) == ([], False)
+def test_rows_keep_their_order_whoever_emits_them():
+    rows = [Reading("a", 1), Reading("b", 0), Reading("a", 2), Reading("b", 3)]
+    first, failed, *others = emitted(rows, broadcast=["x", "y"])
+    assert (first, failed.type) == ((1,), "ValueError")
+    assert others[:2] == [(2,), (3,)]
+    visited = [("a", 2), ("b", 3)]
+    assert others[2:] == [("x",), *visited, ("x",), ("y",), *visited, ("y",)]
 
 
-def test_broadcast_rows_are_not_checked_and_so_have_not_passed():
-    assert all_passed_after([Reading("a", 1)], broadcast=[1]) == ([], False)
+def test_the_rows_of_records_are_admitted_and_others_are_not():
+    admitted = []
+    emitted([Reading("a", 1), Reading("b", 0)], ["x"], partial(CheckedRows, admitted.append))
+    assert admitted == [(1,), ("a", 1)]
+
+
+def test_a_record_that_emits_a_row_that_does_not_fit_emits_nothing_else():
+    def admit(row):
+        if row == (2,):
+            raise OutputSchemaError("two")
+
+    class EmitsTwo(Emits):
+        def process_element(self, row, ctx):
+            yield (row.value,)
+            yield (row.value + 1,)
+
+    job = KeyedJob(
+        ReferenceBackend,
+        open_storage("memory://misfit"),
+        error_rows=ErrorRows(checked_rows=partial(CheckedRows, admit)),
+    )
+    with job.subtask(EmitsTwo()) as subtask:
+        rows = [Reading("a", 1), Reading("a", 5)]
+        subtask.process(rows, ["a", "a"], [0, 0])
+        subtask.drain()
+        failed, *others = subtask.take_rows()
+    assert (failed.message, others) == ("two", [(5,), (6,)])

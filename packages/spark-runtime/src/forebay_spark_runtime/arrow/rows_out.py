@@ -9,6 +9,7 @@ from __future__ import annotations
 import reprlib
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Final, NoReturn
 
@@ -101,14 +102,14 @@ class RowWriter:
         self._width = len(self._names)
         self._order = RowOrder(self._names, function, self._where)
         self._kinds = [value_kind(field.type, time_zone) for field in schema]
-        self._takes_tested_rows = all(kind.has_class for kind in self._kinds)
+        self._takes_passed_rows = all(kind.has_class for kind in self._kinds)
         wide = [wide_type(field.type) for field in schema]
         self._wide = [
             None if one == field.type else one for one, field in zip(wide, schema, strict=True)
         ]
         """For each column with floats, its type with doubles instead; ``None`` for others."""
 
-    def batch(self, rows: list[Any]) -> Any:
+    def batch(self, rows: Sequence[Any]) -> Any:
         """Return a ``pa.RecordBatch`` of ``rows``.
 
         Raises `OutputSchemaError`, which names the value that does not fit.
@@ -116,7 +117,7 @@ class RowWriter:
         columns = self.columns(rows, set(map(type, rows)))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def columns(self, rows: list[Any], classes: set[type]) -> list[Any]:
+    def columns(self, rows: Sequence[Any], classes: set[type]) -> list[Any]:
         """Return the columns of ``rows``, whose classes are ``classes``; raises as `batch`."""
         if not classes <= {tuple}:
             as_tuple = self._order.as_tuple
@@ -129,26 +130,22 @@ class RowWriter:
         """Return the values of ``row`` in column order; raises as `batch` if it is no row."""
         return self._order.as_tuple(row)
 
-    def tested_columns(self, rows: list[Any]) -> list[Any]:
-        """Return the columns of rows that have passed the test of `row_check`.
+    def columns_of_passed(self, columns: Sequence[list[Any]]) -> list[Any]:
+        """Return the columns of rows that have passed the test of `value_tests`, column by column.
 
         Their classes are not looked at again.
         """
-        if not rows or not self._takes_tested_rows:
-            return self.columns(rows, {tuple})
-        try:
-            return [
-                _tested_column(rows, position, kind)
-                for position, kind in enumerate(self._schema.types)
-            ]
-        except _MISFITS:  # a lone surrogate
-            return self.columns(rows, {tuple})
+        if self._takes_passed_rows:
+            # A lone surrogate is no error: the ordinary way escapes it.
+            with suppress(*_MISFITS):
+                return list(map(_passed_column, columns, self._schema.types))
+        return self.columns(list(zip(*columns, strict=True)), {tuple})
 
-    def batches(self, rows: list[Any], size: int) -> list[Any]:
+    def batches(self, rows: Sequence[Any], size: int) -> list[Any]:
         """Return record batches of ``rows``, at most ``size`` rows each; raises as `batch`."""
         return [self.batch(rows[start : start + size]) for start in range(0, len(rows), size)]
 
-    def _column(self, position: int, rows: list[Any]) -> Any:
+    def _column(self, position: int, rows: Sequence[Any]) -> Any:
         field = self._schema.field(position)
         values = [row[position] for row in rows]
         try:
@@ -180,7 +177,7 @@ class RowWriter:
             raise ValueError("too large a number for a float")
         return column
 
-    def _misfit(self, position: int, rows: list[Any], error: Exception) -> NoReturn:
+    def _misfit(self, position: int, rows: Sequence[Any], error: Exception) -> NoReturn:
         """Find the value that does not fit the column, and raise."""
         field = self._schema.field(position)
         for row in rows:
@@ -201,7 +198,7 @@ class RowWriter:
         """Return the text that adds a value's whole row to a message."""
         return f" in the row {reprlib.repr(tuple(row))}" if self._width > 1 else ""
 
-    def _wrong_width(self, rows: list[Any]) -> NoReturn:
+    def _wrong_width(self, rows: Sequence[Any]) -> NoReturn:
         row = next(row for row in rows if len(row) != self._width)
         raise OutputSchemaError(
             f"{self._who} emitted a row of {len(row)} values, {reprlib.repr(row)}; the "
@@ -209,13 +206,12 @@ class RowWriter:
         )
 
 
-def _tested_column(rows: list[Any], position: int, kind: Any) -> Any:
-    """Return a column of rows that have passed the test of `row_check`."""
+def _passed_column(values: list[Any], kind: Any) -> Any:
+    """Return a column of rows that have passed the test of `value_tests`."""
     if pa.types.is_signed_integer(kind):
-        values = map(itemgetter(position), rows)
         try:  # in half the time that pyarrow takes
-            packed = struct.pack(f"{len(rows)}{_CODES[kind.bit_width]}", *values)
-            return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(packed)])
+            packed = struct.pack(f"{len(values)}{_CODES[kind.bit_width]}", *values)
+            return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(packed)])
         except struct.error:  # a null
             pass
-    return pa.array([row[position] for row in rows], type=kind)
+    return pa.array(values, type=kind)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from pyspark import TaskContext
 
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
+from forebay_spark_runtime.arrow.row_tests import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
@@ -112,9 +114,9 @@ class SubtaskJob:
         column = None if self.sent_schema is None else FiguresColumn(self.sent_schema)
         if self.options.error_limit is None:
             return None, TaskOutput(rows_writer, column, clock)
-        check = row_check(rows_writer, self.schema)
-        error_rows = ErrorRows(self.options.error_limit, check)
-        failed_writer = FailedRowWriter(rows_writer, self.output_schema, check)
+        checked_rows = partial(RowTests, rows_writer, self.schema)
+        error_rows = ErrorRows(self.options.error_limit, checked_rows)
+        failed_writer = FailedRowWriter(rows_writer, self.output_schema)
         return error_rows, TaskOutput(failed_writer, column, clock)
 
     def _writer(self, task: TaskIdentity) -> RowWriter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
@@ -27,7 +27,7 @@ class TaskOutput:
         self._column = column
         self._clock = clock
 
-    def batches(self, rows: list[Any]) -> list[Any]:
+    def batches(self, rows: Sequence[Any]) -> list[Any]:
         """Return the batches of some rows."""
         with self._clock.during(Phase.OUTPUT):
             made = self._writer.batches(rows, OUTPUT_ROWS)

@@ -79,5 +79,5 @@ class FunctionHarness(testing.FunctionHarness):
 
     def _admit(self, row: Any) -> None:
         if self._schema is not None:
-            self._output.check([row], 0)
+            self._output.check([row])
         super()._admit(row)

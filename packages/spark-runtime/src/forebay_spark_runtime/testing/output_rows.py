@@ -11,7 +11,8 @@ from forebay_spark_runtime.arrow.error_column import (
     refuse_not_null,
     with_error_column,
 )
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_spark_runtime.arrow.row_tests import RowTests
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
@@ -39,7 +40,7 @@ class OutputRows:
             types=declared.types,
             where=f"operator {uid!r}",
         )
-        self.check = row_check(writer, arrow)
+        self.check = RowTests(writer, arrow).check
         self._writer: RowWriter | FailedRowWriter = writer
         if error_column is not None:
             who = f"operator {uid!r}"

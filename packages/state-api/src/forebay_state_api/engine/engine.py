@@ -161,7 +161,7 @@ class Engine:
             journal=journal,
         )
         self.rows_out = self.scheduler.rows_out
-        """Rows of ended records that `take_rows` has not taken yet."""
+        """The rows of the running record, and where records fail together, of those that ended."""
         self.states: dict[str, DeclaredState] = {}
         self.ttl_switched = False
         """Whether `open` failed with a `TtlSwitchedError`."""
@@ -298,13 +298,11 @@ class Engine:
         with _UserCode(self, None):
             self.scheduler.drain()
         self.context._key = NO_KEY
-        before = len(self.rows_out)
         for row in rows:
             self.counters.records += 1
             with _UserCode(self, broadcast.name):
                 broadcast.run(row)
-        if len(self.rows_out) > before:
-            self.scheduler.note_unchecked()
+        self.scheduler.emit_unchecked()
 
     @contextmanager
     def at_key(self, key: Any, group: int) -> Iterator[None]:
@@ -379,10 +377,14 @@ class Engine:
             with _UserCode(self, "snapshot_state"):
                 self.operator_state.snapshot()
 
-    def take_rows(self) -> list[Any]:
+    @property
+    def rows_ready(self) -> int:
+        """The number of rows that `take_rows` would return."""
+        return self.scheduler.rows_ready
+
+    def take_rows(self) -> Sequence[Any]:
         """Return the rows of the records that have ended since the last call."""
-        rows = self.rows_out.copy()
-        self.rows_out.clear()
+        rows = self.scheduler.take_rows()
         self.counters.rows_out += len(rows)
         return rows
 
@@ -452,7 +454,7 @@ class Engine:
             in_flight=len(self.scheduler.busy),
             waiting_requests=self.scheduler.waiting_requests,
             blocked_keys=self.scheduler.blocked,
-            rows_out=self.counters.rows_out + len(self.rows_out),
+            rows_out=self.counters.rows_out + self.rows_ready,
         )
 
     def descriptions(self) -> dict[str, dict[str, Any]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.engine.row_check import RowCheck
+from forebay_state_api.engine.checked_rows import CheckedRows
 from forebay_state_api.errors import (
     ForebayError,
     FunctionError,
@@ -75,8 +75,8 @@ class ErrorRows:
 
     limit: int = DEFAULT_ERROR_LIMIT
     """Above this number of failed records in one subtask the micro-batch fails."""
-    check: RowCheck = attrs.field(factory=RowCheck)
-    """Checks the rows of a record before it ends; by default any row fits."""
+    checked_rows: Callable[[], CheckedRows] = CheckedRows
+    """Makes what checks and collects the rows of one subtask; by default any row fits."""
 
 
 def fails_alone(error: BaseException) -> bool:

@@ -26,7 +26,6 @@ from forebay_state_api.engine.record_methods import (
     run_map,
     run_plain,
 )
-from forebay_state_api.engine.row_check import RowCheck
 from forebay_state_api.engine.scheduler import FRESH
 
 if TYPE_CHECKING:
@@ -38,38 +37,34 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check: RowCheck = scheduler.row_check
-    passes = check.passes
+    add_usual = scheduler.checked_rows.add_usual
     rows_out = host.rows_out
-    append, extend = rows_out.append, rows_out.extend
+    extend = rows_out.extend
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
             rows = fn(row, context)
             if (
                 rows.__class__ is list
-                and len(rows) == 1
-                and len(rows_out) == mark
+                and not rows_out
                 and scheduler.current is None
-                and passes(rows[0])
+                and add_usual(rows)
             ):
-                append(rows[0])
                 continue
             if rows.__class__ is list or rows.__class__ is types.GeneratorType:
                 extend(rows)
             elif rows is not None:
                 give_out(host, rows)
             if scheduler.current is None:
-                end = len(rows_out)
-                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
-                    check(rows_out, mark)
+                if rows_out:
+                    scheduler.emit()
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
@@ -82,8 +77,7 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check: RowCheck = scheduler.row_check
-    passes = check.passes
+    add_usual = scheduler.checked_rows.add_usual
     rows_out = host.rows_out
     append = rows_out.append
     for row, key, group in entries:
@@ -92,27 +86,25 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
             result = fn(row, context)
             if (
                 result.__class__ is tuple
-                and len(rows_out) == mark
+                and not rows_out
                 and scheduler.current is None
-                and passes(result)
+                and add_usual([result])
             ):
-                append(result)
                 continue
             if result.__class__ is tuple:
                 append(result)
             else:
                 give_out_one(host, result)
             if scheduler.current is None:
-                end = len(rows_out)
-                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
-                    check(rows_out, mark)
+                if rows_out:
+                    scheduler.emit()
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
@@ -141,36 +133,32 @@ async def _drive_coroutines(
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check: RowCheck = scheduler.row_check
-    passes = check.passes
+    add_usual = scheduler.checked_rows.add_usual
     rows_out = host.rows_out
-    append, extend, give = rows_out.append, rows_out.extend, partial(give_out, host)
+    extend, give = rows_out.extend, partial(give_out, host)
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
             rows = await fn(row, context)
             if (
                 rows.__class__ is list
-                and len(rows) == 1
-                and len(rows_out) == mark
+                and not rows_out
                 and scheduler.current is None
-                and passes(rows[0])
+                and add_usual(rows)
             ):
-                append(rows[0])
                 continue
             if rows is not None:
                 (extend if rows.__class__ is list else give)(rows)
             if scheduler.current is None:
-                end = len(rows_out)
-                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
-                    check(rows_out, mark)
+                if rows_out:
+                    scheduler.emit()
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             _fail_driven(scheduler, error)
@@ -187,8 +175,6 @@ async def _drive_generators(
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    check: RowCheck = scheduler.row_check
-    passes = check.passes
     rows_out = host.rows_out
     append = rows_out.append
     for row, key, group in entries:
@@ -197,16 +183,15 @@ async def _drive_generators(
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = mark = len(rows_out)
+        scheduler.mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
             async for out in fn(row, context):
                 append(out)
             if scheduler.current is None:
-                end = len(rows_out)
-                if end != mark and (end != mark + 1 or not passes(rows_out[mark])):
-                    check(rows_out, mark)
+                if rows_out:
+                    scheduler.emit()
                 continue
         except Exception as error:  # noqa: BLE001 - this runs any user code
             _fail_driven(scheduler, error)

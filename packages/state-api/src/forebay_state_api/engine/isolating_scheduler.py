@@ -1,14 +1,14 @@
 """The scheduler of operators whose records fail alone (``on_error="column"``).
 
 The journal holds the changes of the running record. When a record is set aside, its entries and
-its rows move to its `Record`; its answers and steps add to them. A record that ends leaves its
-rows, and its entries are dropped. A record that fails is closed, its changes are put back, and its
-only row describes the failure.
+its rows move to its `Record`; its answers and steps add to them. When a record ends, its rows move
+to the checked rows, and its entries are dropped. A record that fails is closed, its changes are put
+back, and its only row describes the failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay_state_api.engine import awaits
@@ -25,7 +25,6 @@ from forebay_state_api.engine.journal import Journal, undo
 from forebay_state_api.engine.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
 from forebay_state_api.engine.waiting_lines import awaited_by, where_it_waits
-from forebay_state_api.errors import OutputSchemaError, StateAccessError
 from forebay_state_api.job.futures import Dropped, of_failed_record
 
 
@@ -36,10 +35,10 @@ class IsolatingScheduler(Scheduler):
         "_closing",
         "_error_limit",
         "_first",
+        "checked_rows",
         "forget_requests",
         "journal",
         "method_of",
-        "row_check",
     )
 
     isolates = True
@@ -51,8 +50,8 @@ class IsolatingScheduler(Scheduler):
     def __init__(self, *arguments: Any, error_rows: ErrorRows, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.journal = Journal()
-        self.row_check = error_rows.check
-        """The check of the rows of a record before it ends."""
+        self.checked_rows = error_rows.checked_rows()
+        """The rows of records that have ended; `rows_out` has the running record's alone."""
         self._error_limit = error_rows.limit
         self._first: list[FailedRecord] = []
         self._closing = RecordDeadlines(awaits.CLOSING_S)
@@ -63,8 +62,29 @@ class IsolatingScheduler(Scheduler):
     def loop_of(self, loop: Callable[..., None]) -> Callable[..., None]:
         return LOOPS[loop]
 
-    def note_unchecked(self) -> None:
-        self.row_check.all_passed = False
+    def emit(self) -> None:
+        """Check the rows of the running record, which has ended, and emit them.
+
+        Where it runs within other code that has emitted rows, they stay behind those.
+        """
+        rows = self.rows_out
+        if self.mark:
+            self.checked_rows.check(rows[self.mark :])
+            return
+        if not self.checked_rows.add_usual(rows):
+            self.checked_rows.add(rows)
+        rows.clear()
+
+    def emit_unchecked(self) -> None:
+        self.checked_rows.add_unchecked(self.rows_out)
+        self.rows_out.clear()
+
+    @property
+    def rows_ready(self) -> int:
+        return len(self.checked_rows)
+
+    def take_rows(self) -> Sequence[Any]:
+        return self.checked_rows.take()
 
     def _run_ready(self) -> None:
         while self.ready:
@@ -98,37 +118,43 @@ class IsolatingScheduler(Scheduler):
             record.log = last if record.log is None else (record.log, undo, last)
 
     def _finish(self, record: Any) -> None:
-        rows_out, mark = self.rows_out, self.mark
-        if not record.failed and (
-            record.rows is not None
-            or record.error is not None
-            or record.unread
-            or len(rows_out) != mark + 1
-            or not self.row_check.passes(rows_out[mark])
+        rows_out = self.rows_out
+        if (
+            record.rows is None
+            and record.error is None
+            and not record.unread
+            and not self.mark
+            and self.checked_rows.add_usual(rows_out)
         ):
+            rows_out.clear()
+        else:
             self._examine(record)
         Scheduler._finish(self, record)  # every record that waits comes here: `super()` costs more
 
     def _examine(self, record: Any) -> None:
-        """Let a record that has run to its end fail, if a child, its code or a row has failed."""
-        try:
-            if record.unread:
-                raise_unread(record)
-        except Exception as raised:  # noqa: BLE001 - a child raised it
-            self._drop(record, raised)
-            return
-        error = record.error or self._misfit(record.rows)
-        if error is not None:
-            self._drop(record, error)
+        """Emit the rows of a record that has run to its end.
 
-    def _misfit(self, rows: list[Any] | None) -> Exception | None:
-        """Return the error of the first row that does not fit, of ``rows`` and the last ones."""
-        try:
-            self.row_check(rows or [], 0)
-            self.row_check(self.rows_out, self.mark)
-        except (OutputSchemaError, StateAccessError) as misfit:
-            return misfit
-        return None
+        It fails if a child, its code or a row has failed.
+        """
+        if not record.failed:
+            try:
+                if record.unread:
+                    raise_unread(record)
+                if record.error is None:
+                    self._emit_all(record)
+                    return
+            except Exception as raised:  # noqa: BLE001 - a child raised it, or a row does not fit
+                record.error = record.error or raised
+            self._drop(record, record.error)
+        self.checked_rows.add_unchecked(record.rows)
+        record.rows = None
+
+    def _emit_all(self, record: Any) -> None:
+        """Emit the rows that the record has kept, and its last ones."""
+        if record.rows is not None:
+            self.rows_out[self.mark : self.mark] = record.rows
+            record.rows = None
+        self.emit()
 
     # -- failures -----------------------------------------------------------------------------
 
@@ -150,8 +176,7 @@ class IsolatingScheduler(Scheduler):
         row = self._failed_row(error, self.row, self.context._key, self.side)
         self.journal.undo()
         del self.rows_out[self.mark :]
-        self.rows_out.append(row)
-        self.mark = len(self.rows_out)
+        self.checked_rows.add_unchecked([row])
         self.tail = FRESH
 
     def _fail_step(self, record: Any, error: Exception) -> None:
@@ -263,7 +288,6 @@ class IsolatingScheduler(Scheduler):
             raise error
         row = FailedRecord.of(error, method=self.method_of(side), key=key, given=given)
         self.counters.failed += 1
-        self.note_unchecked()
         if len(self._first) < SHOWN_FAILURES:
             self._first.append(row)
         if self.counters.failed > self._error_limit:

@@ -169,7 +169,8 @@ class Scheduler:
         self.done = Done()
         """The future of writes while the record needs no explicit order."""
         self.rows_out: list[Any] = []
-        """Rows of records that have ended, followed by the running record's."""
+        """Rows of records that have ended, followed by the running record's; the latter alone where
+        records fail alone (`IsolatingScheduler`)."""
         self.mark = 0
         """The position in `rows_out` where the rows of the running record begin."""
         self.row: Any = None
@@ -424,8 +425,19 @@ class Scheduler:
         """Return the loop that runs records in this scheduler's place of ``loop``."""
         return loop
 
-    def note_unchecked(self) -> None:
-        """Note that rows were emitted that were not checked; see `IsolatingScheduler`."""
+    def emit_unchecked(self) -> None:
+        """Emit rows of no record, which fail the micro-batch if they do not fit."""
+
+    @property
+    def rows_ready(self) -> int:
+        """The number of rows that `take_rows` would return."""
+        return len(self.rows_out)
+
+    def take_rows(self) -> Sequence[Any]:
+        """Return the rows of the records that have ended since the last call."""
+        rows = self.rows_out.copy()
+        self.rows_out.clear()
+        return rows
 
     def fail_record(self, error: Exception) -> None:
         """Handle an error of the record that a loop runs: it fails the micro-batch."""

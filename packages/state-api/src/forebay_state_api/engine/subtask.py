@@ -216,9 +216,9 @@ class Subtask:
     @property
     def rows_ready(self) -> int:
         """The number of rows that the next `take_rows` returns if nothing runs in between."""
-        return len(self.engine.rows_out)
+        return self.engine.rows_ready
 
-    def take_rows(self) -> list[Any]:
+    def take_rows(self) -> Sequence[Any]:
         """Return the rows emitted since the last call, as the function made them."""
         return self.engine.take_rows()
 

@@ -11,6 +11,7 @@ import pickle
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, cast
 
@@ -27,6 +28,7 @@ from forebay_state_api.engine.arguments import (
     checked_uid,
     no_event_time,
 )
+from forebay_state_api.engine.checked_rows import CheckedRows
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
@@ -39,7 +41,6 @@ from forebay_state_api.engine.record_methods import (
     record_methods,
     takes_context,
 )
-from forebay_state_api.engine.row_check import RowCheck
 from forebay_state_api.engine.rows import check_rows
 from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.engine.timers.service import us_of
@@ -483,8 +484,8 @@ class FunctionHarness:
         self._check: Callable[[list[Any]], list[Any]]
         self._check = list if self._schema is None else self._schema_check(self._schema)
         if self._error_limit is not None:
-            check = RowCheck(passes=lambda _: False, admit=self._admit)
-            self._job.error_rows = ErrorRows(self._error_limit, check)
+            checked_rows = partial(CheckedRows, self._admit)
+            self._job.error_rows = ErrorRows(self._error_limit, checked_rows)
         self._job.restart(parallelism=parallelism, same_process=True)
 
     def _pickle(self, fn: Any) -> bytes:

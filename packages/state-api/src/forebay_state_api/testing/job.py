@@ -223,7 +223,7 @@ class KeyedJob:
                 if end:
                     running.end_event_time()
                 running.drain()
-                out += given_out(running.take_rows())
+                out += given_out([*running.take_rows()])
                 if not crash:
                     reports.append(running.commit())
         if not crash:
