@@ -85,6 +85,7 @@ def bundled(directory, output, *arguments):
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
+@pytest.mark.long
 def test_nothing_that_was_planted_is_in_the_archive(stored, tmp_path, monkeypatch):
     # A local directory takes no options of a network store.
     monkeypatch.setattr(state_directory, "open_storage", lambda place, _: open_storage(place))

@@ -121,6 +121,7 @@ class Paid(NamedTuple):
     amount: float
 
 
+@pytest.mark.long
 def test_the_fraud_score_asks_for_cards_that_are_not_blocked(monkeypatch):
     pytest.importorskip("aiohttp", reason="the example asks by aiohttp")
     module = example("fraud_score")

@@ -39,6 +39,8 @@ from forebay_state_api.testing.job import MICROSECOND, KeyedJob
 from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.blobs import INLINE_BYTES
 
+pytestmark = pytest.mark.long
+
 GOLDEN = Path(__file__).parent / "golden"
 STORED = sorted(path.name for path in GOLDEN.iterdir())
 STARTED = datetime(2024, 5, 1, tzinfo=UTC)
@@ -313,7 +315,6 @@ def test_each_backend_has_directories():
     assert {name.partition("-")[0] for name in STORED} == {"heap", "lsm"}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_this_release_writes_what_the_golden_directories_hold(tmp_path, backend):
     write_golden(backend, tmp_path)

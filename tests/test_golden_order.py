@@ -20,6 +20,8 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ManualClock
 from forebay_state_api.testing.job import KeyedJob
 
+pytestmark = pytest.mark.long
+
 GOLDEN = Path(__file__).parent / "golden_order"
 STORED = ["heap-1", "lsm-1"]
 STARTED = datetime(2024, 5, 1, tzinfo=UTC)

@@ -54,6 +54,7 @@ class Count(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
+@pytest.mark.long
 def test_compactions_are_submitted_found_and_installed(tmp_path):
     options = {"max-runs": 3}
     with FunctionHarness(
@@ -506,6 +507,7 @@ class Meanwhile(KeyedProcessFunction):
         yield row.user, self.user, count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_late_answers_show_what_memory_hides(backend, tmp_path):
     rows = [Row(user) for user in "abcdefgh" * 2]
@@ -528,6 +530,7 @@ def test_late_answers_show_what_memory_hides(backend, tmp_path):
     assert len(orders) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_compaction_goes_by_the_clock_of_the_harness(backend):
     cleanup = (CleanupInCompaction(clock_every=1),)

@@ -138,6 +138,7 @@ def content(snapshot):
     return states, sorted(snapshot.timers(), key=lambda timer: timer.key)
 
 
+@pytest.mark.long
 def test_a_job_begins_with_tables_of_its_states(directory):
     visits = pa.array(
         [[("friday", {"city": "Rome", "level": "LOW"})]],
@@ -175,6 +176,7 @@ def filled(directory, query="old"):
     return directory.opened(query, provisional=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["whole", "states"])
 def test_an_operator_goes_out_and_comes_in_under_another_name(directory, form):
     with filled(directory) as old:
@@ -221,6 +223,7 @@ def test_a_savepoint_holds_it_for_other_queries(directory):
     assert job.run(Keep(), [("a", 1)])[0][1] == 5
 
 
+@pytest.mark.long
 def test_a_job_with_another_backend_converts_it(heap):
     heap.imported(totals(a=5, b=6))
     heap.backend = LsmBackend
@@ -229,6 +232,7 @@ def test_a_job_with_another_backend_converts_it(heap):
     assert sorted(row[:2] for row in job.run(Keep(), [("a", 1), ("b", 1)])) == [("a", 6), ("b", 6)]
 
 
+@pytest.mark.long
 def test_several_parts_are_written_one_by_one(directory, monkeypatch):
     monkeypatch.setattr(first_version, "ROWS_OF_PART", 10)
     table = totals(**{str(n): n for n in range(100)})["total"]
@@ -387,6 +391,7 @@ def command(directory, *arguments, fails=False):
     return found.output if fails else json.loads(found.stdout)
 
 
+@pytest.mark.long
 def test_the_command_makes_an_operator_of_what_it_exported(directory, monkeypatch):
     monkeypatch.chdir(directory.folder)
     filled(directory).close()

@@ -191,6 +191,7 @@ def replacing(job, version):
         return ImportTarget.replacing(job.storage, reader)
 
 
+@pytest.mark.long
 def test_a_restart_takes_the_copy_that_replaced_its_version(root, backend):
     clock = ManualClock()
     job = job_of(root, backend, clock=clock)
@@ -205,6 +206,7 @@ def test_a_restart_takes_the_copy_that_replaced_its_version(root, backend):
         assert reader.manifests  # the replaced copy stays until the janitor deletes it
 
 
+@pytest.mark.long
 def test_a_batch_that_spark_did_not_commit_runs_again_on_the_replaced_version(root, backend):
     clock = ManualClock()
     job = job_of(root, backend, clock=clock)
@@ -283,6 +285,7 @@ def streams(job):
     return job
 
 
+@pytest.mark.long
 def test_the_job_of_that_name_begins_with_the_import(root, backend):
     clock = ManualClock()
     job = streams(job_of(root, backend, parallelism=3, clock=clock))

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 RAISES_A_NAME = re.compile(r"\braise\s+\w+\(\s*\w+\s*[,)]")
 

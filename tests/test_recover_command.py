@@ -62,6 +62,7 @@ def recover(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_it_shows_who_made_them_when_and_how_many_keys_differ(recover, split):
     home, copy = split
     found = {one["run"]: one for one in json.loads(recover("--json").output)}
@@ -76,6 +77,7 @@ def test_it_shows_who_made_them_when_and_how_many_keys_differ(recover, split):
     assert all(text in shown for text in (home, copy, "file:/copy", "--choose RUN"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("choice", [0, 1])
 def test_a_choice_continues_and_the_other_is_left_behind(recover, split, job, choice):
     chosen = split[choice]

@@ -129,6 +129,7 @@ def batch(amount):
     return [(key, amount) for key in KEYS]
 
 
+@pytest.mark.long
 def test_states_go_out_and_come_back_as_they_were(query):
     query.run(*batch(1))
     query.run(*batch(2))
@@ -145,6 +146,7 @@ def test_states_go_out_and_come_back_as_they_were(query):
         assert sorted(after.timers(), key=by_key) == timers
 
 
+@pytest.mark.long
 def test_a_query_goes_on_from_an_edited_state(query):
     query.run(*batch(1))
     path, table = query.exported("total")
@@ -158,6 +160,7 @@ def test_a_query_goes_on_from_an_edited_state(query):
     assert found == {"a": (101, both), "b": (1, both), "c": (101, both), "d": (101, both)}
 
 
+@pytest.mark.long
 def test_a_removed_key_leaves_nothing_and_its_timer_does_not_fire(query):
     query.run(*batch(1))
     assert query.imported("--remove-key", "b")["removed_keys"] == ["b"]
@@ -169,6 +172,7 @@ def test_a_removed_key_leaves_nothing_and_its_timer_does_not_fire(query):
     assert row[:3] == ("b", 5, [Decimal(5)])
 
 
+@pytest.mark.long
 def test_what_is_stored_of_a_removed_key_is_found_in_every_copy(query):
     query.run(*batch(1))
     query.run(*batch(2))
@@ -189,6 +193,7 @@ def test_what_is_stored_of_a_removed_key_is_found_in_every_copy(query):
     assert found("2") == found(f"2@{done['run']}") == ([], 0)
 
 
+@pytest.mark.long
 def test_edited_timers_are_all_that_there_are(query):
     query.run(*batch(1))
     path = str(query.folder / "timers.parquet")
@@ -208,6 +213,7 @@ def test_edited_timers_are_all_that_there_are(query):
     assert query.run() == [("b", "fired")]
 
 
+@pytest.mark.long
 def test_a_batch_that_spark_did_not_commit_runs_again_on_the_copy(query):
     query.run(*batch(1))
     query.run(*batch(1))
@@ -217,6 +223,7 @@ def test_a_batch_that_spark_did_not_commit_runs_again_on_the_copy(query):
     assert {row[0]: row[1] for row in query.run(*batch(1))} == {"a": 1, "b": 2, "c": 2, "d": 2}
 
 
+@pytest.mark.long
 def test_what_such_a_batch_wrote_is_neither_exported_nor_counted_twice(query):
     query.run(*batch(1))
     query.run(*batch(1))
@@ -246,6 +253,7 @@ def test_a_query_that_was_not_stopped_is_fenced(query):
         query.run(*batch(1))
 
 
+@pytest.mark.long
 def test_from_python_a_request_that_fails_leaves_the_old_copy(query, monkeypatch):
     query.run(*batch(1))
     put, left = LocalStorage.put, [3]

@@ -108,6 +108,7 @@ def write(job, batches):
         job.do("a", ("total.update", number), ("seen.put", "x", 1), ("log.add", "y"))
 
 
+@pytest.mark.long
 def test_all_operators_are_kept_at_one_version(forebay, job):
     one, other = job("one"), job("other")
     write(one, 4)
@@ -140,6 +141,7 @@ class Rules(KeyedBroadcastProcessFunction):
         self.rules.put("x", row["value"])
 
 
+@pytest.mark.long
 def test_a_savepoint_has_the_broadcast_state_of_its_version(forebay, tmp_path):
     shared = {"state_dir": tmp_path, "uid": "one"}
     with FunctionHarness(Rules(), "key", query="q", parallelism=2, **shared) as harness:

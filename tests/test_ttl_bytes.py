@@ -11,6 +11,8 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import KeyedJob
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_a_time_takes_eight_bytes_at_most(backend):

@@ -133,6 +133,7 @@ def of_a_page(
         yield
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("of_a_page")
 @pytest.mark.parametrize("page", list(programs()))
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def test_python_files_named_in_pages_for_contributors_exist(page):
     assert missing == []
 
 
+@pytest.mark.long
 def test_pages_named_in_sources_exist():
     named = {
         (str(file.relative_to(ROOT)), page)

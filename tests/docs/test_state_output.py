@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from forebay_state_api.commands.main import main
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "look-into-state.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 SHOWN = re.compile(

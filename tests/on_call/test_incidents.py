@@ -58,6 +58,7 @@ def symptoms(state):
     return {one["name"]: one["text"] for one in found["symptoms"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("incident", FOUND)
 def test_top_shows_the_symptom_and_no_other(directory, incident):
     name, numbers = FOUND[incident]
@@ -72,6 +73,7 @@ def test_a_calm_job_has_no_symptoms(directory):
     assert symptoms(directory("calm")) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 @pytest.mark.parametrize("function", ORDINARY)
 def test_windows_sessions_and_expiry_have_no_symptoms(function, backend, tmp_path):
@@ -79,6 +81,7 @@ def test_windows_sessions_and_expiry_have_no_symptoms(function, backend, tmp_pat
     assert symptoms(tmp_path) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_timers_of_a_function_without_state_leak_too(backend, tmp_path):
     leaking_timers(tmp_path, RemindOnly, backend)

@@ -129,6 +129,7 @@ def aging(make_job, ttl=TTL):
     return job
 
 
+@pytest.mark.long
 def test_every_shape_expires_as_its_own_table_says(make_job, read):
     aging(make_job)
     snapshot = read(provisional=True)
@@ -154,6 +155,7 @@ def plus(written, ttl):
     return [(at[0], at[1] + ttl) if isinstance(at, tuple) else at + ttl for at in written]
 
 
+@pytest.mark.long
 def test_keys_that_are_looked_up_have_the_same_columns(make_job, read):
     aging(make_job)
     snapshot = read(provisional=True)
@@ -163,6 +165,7 @@ def test_keys_that_are_looked_up_have_the_same_columns(make_job, read):
     assert snapshot.table(keys=keys).schema == snapshot.table().schema
 
 
+@pytest.mark.long
 def test_what_outlives_all_dates_has_no_time_of_expiry(make_job, read):
     aging(make_job, StateTtlConfig(timedelta.max))
     snapshot = read(provisional=True)

@@ -124,6 +124,7 @@ def before_pinning(monkeypatch):
     return happens
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("follow", [False, True])
 def test_a_newest_version_that_is_deleted_before_it_is_pinned(
     make_job, tmp_path, before_pinning, follow
@@ -144,6 +145,7 @@ def test_a_newest_version_that_is_deleted_before_it_is_pinned(
     assert not [*tmp_path.rglob("pins/*")]
 
 
+@pytest.mark.long
 def test_a_newest_version_that_is_damaged_is_not_passed_over(make_job, tmp_path, before_pinning):
     job = make_job(COUNT, BY_NUMBER)
     for number in range(1, 4):
@@ -167,6 +169,7 @@ def test_a_reader_beside_200_versions(make_job, tmp_path, backend_class):
     read_beside(make_job, tmp_path, backend_class, 200)
 
 
+@pytest.mark.long
 def test_a_reader_writes_nothing_but_pins(make_job, tmp_path):
     job = make_job(COUNT, BY_NUMBER, key_type=str)
     for number in (1, 2, 3):
@@ -200,6 +203,7 @@ def requests_of_a_batch(backend_class, folder, open_reader):
         return storage.counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("follow", [False, FollowOptions(poll=timedelta(milliseconds=1))])
 def test_a_job_makes_the_same_requests_beside_a_reader(tmp_path, backend_class, follow):
     alone = requests_of_a_batch(backend_class, tmp_path / "alone", lambda *_, **__: nullcontext())
@@ -236,6 +240,7 @@ def test_a_file_that_is_gone_is_named_when_the_version_is_opened(stored_files, r
         read()
 
 
+@pytest.mark.long
 def test_the_pin_of_an_abandoned_reader_expires(tmp_path, backend_class):
     clock = ManualClock()
     storage = ClockedStorage(open_storage(str(tmp_path)), clock)

@@ -125,6 +125,7 @@ def test_a_key_with_a_comma_is_quoted_as_in_csv(run):
     assert "1.5" in run("get", '"bob, jr",2')[0]
 
 
+@pytest.mark.long
 def test_nothing_under_a_key(run):
     assert run("get", "zoe,1", status=1)[1].splitlines()[-1] == (
         "nothing is stored under the key ('zoe', 1) in the default namespace"
@@ -142,6 +143,7 @@ def test_a_key_that_is_none_names_the_type(run, text):
     assert "as in ann,5" in error
 
 
+@pytest.mark.long
 def test_scan(run):
     rows = lines(run("scan", "--json")[0])
     assert len(rows) == 3
@@ -175,6 +177,7 @@ def test_conditions(run, where, count):
     assert len(lines(run("scan", "--state", "account", "--where", where, "--json")[0])) == count
 
 
+@pytest.mark.long
 def test_conditions_on_times(run):
     of = ("scan", "--state", "last", "--json", "--where")
     assert len(lines(run(*of, "written < '2026-01-01T00:00:01'")[0])) == 1
@@ -206,6 +209,7 @@ def test_what_is_no_condition(run, where, reason):
     assert reason in run("scan", "--state", "account", "--where", where, status=2)[1]
 
 
+@pytest.mark.long
 def test_key_groups_are_scanned_alone(run):
     parts = [lines(run("scan", "--json", "--key-groups", f"{n}..{n}")[0]) for n in range(8)]
     assert sum(map(len, parts)) == 3
@@ -214,6 +218,7 @@ def test_key_groups_are_scanned_alone(run):
     assert "is not a range such as 0..15" in run("scan", "--key-groups", "x", status=2)[1]
 
 
+@pytest.mark.long
 def test_diff(run, job):
     rows = lines(run("diff", "--from", 1, "--to", 2, "--json")[0])
     assert {(row["state"], row["operation"]) for row in rows} == {
@@ -234,6 +239,7 @@ def test_diff(run, job):
     assert "there are more changes than 1" in run("diff", "--from", 0, "--limit", 1)[1]
 
 
+@pytest.mark.long
 def test_diff_says_which_versions_are_final(run, job):
     at = job.run_key
     out, error = run("diff", "--from", 0, "--to", 2, "--json")
@@ -282,6 +288,7 @@ def test_diff_of_timers(make_job, tmp_path):
     )
 
 
+@pytest.mark.long
 def test_history(run, job):
     rows = lines(run("history", "ann,1", "--json")[0])
     assert [(row["version"], row["account"]["cents"], row["seen"]) for row in rows] == [
@@ -309,6 +316,7 @@ def test_history_says_which_versions_are_final(run):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "jsonl"])
 def test_export(run, tmp_path, ending):
     target = tmp_path / f"out.{ending}"
@@ -334,6 +342,7 @@ def test_export(run, tmp_path, ending):
     assert not [*tmp_path.glob(".forebay-export-*")]
 
 
+@pytest.mark.long
 def test_export_to_storage_and_in_parts(run, tmp_path):
     target = f"memory://{tmp_path.name}/copies/rows.parquet"
     report = json.loads(run("export", target, "--rows-per-file", 2, "--json")[0])
@@ -365,6 +374,7 @@ def test_the_operator_must_be_named_where_there_are_several(run, make_job, tmp_p
 OPERATOR = ("--query", "query", "--uid", "operator")
 
 
+@pytest.mark.long
 def test_skew_counts_keys_once(run):
     plain = json.loads(run("skew", *OPERATOR, "--count-keys", "--json")[0])
     assert sum(one["keys"] for one in plain["subtasks"]) == 2
@@ -379,6 +389,7 @@ def test_skew_counts_keys_once(run):
     assert out.splitlines()[-8].split()[0].isdigit()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["skew", "schema"])
 def test_schema_and_skew_show_final_versions_unless_asked(run, job, command):
     def shown(*asked):

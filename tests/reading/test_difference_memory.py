@@ -21,6 +21,8 @@ from forebay_state_api.reading import START, difference, open_feed
 from forebay_state_api.reading.passes import held_in_passes
 from forebay_state_api.testing import ManualClock
 
+pytestmark = pytest.mark.long
+
 HELD = 120_000
 """Bytes, a fifth of the content."""
 CHANGED = 10

@@ -74,6 +74,7 @@ def test_equal_values_of_two_types_differ(make_job, newest):
     assert newest("any") == [("a", "put", None, True, 1)]
 
 
+@pytest.mark.long
 def test_lists(make_job, newest):
     job = make_job(*STATES)
     job.do("a", ("seen.add", 1), ("seen.add", 2))
@@ -169,6 +170,7 @@ def test_arrow(make_job, feed):
             difference.to_arrow("x")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key_type", [str, None])
 def test_a_range_that_is_too_large_is_read_in_passes(make_job, feed, key_type):
     job = make_job(*STATES, key_type=key_type)
@@ -216,6 +218,7 @@ def test_only_final_versions_unless_asked(make_job, feed, tmp_path):
     assert [one.version for one in feed.after(START, most=1)] == [1]
 
 
+@pytest.mark.long
 def test_an_abandoned_timeline_stops_the_feed_or_is_undone(make_job, feed):
     job = make_job(*STATES)
     for value in (1, 2, 3):
@@ -267,6 +270,7 @@ def sweep(make_job):
     return job, sweep
 
 
+@pytest.mark.long
 def test_a_gap_of_the_janitor_says_what_to_do(sweep, feed):
     job, sweep = sweep
     job.do("a", ("count.update", 1))

@@ -15,6 +15,8 @@ from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob, WrappedStorage
 
+pytestmark = pytest.mark.long
+
 COUNT = ValueStateDescriptor("count", int)
 PATIENCE_S = 100
 SHORT = timedelta(seconds=1)

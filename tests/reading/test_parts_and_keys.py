@@ -42,6 +42,7 @@ def columns(reader, *names):
     return sorted((tuple(row[name] for name in names) for row in rows), key=str)
 
 
+@pytest.mark.long
 def test_parts_together_are_the_whole_and_each_opens_its_own_manifests(job, read):
     whole = read()
     parts = []

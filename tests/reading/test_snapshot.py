@@ -152,12 +152,14 @@ def test_a_version_that_is_named_outright_says_whether_it_is_final(job, read):
             assert repr(snapshot).endswith(", final>" if final else ", provisional>")
 
 
+@pytest.mark.long
 def test_a_restart_makes_the_version_that_it_continues_final(job, read):
     job.restart()
     job.do(("ann", 1), ("seen.add", 5))
     assert read().version == 3
 
 
+@pytest.mark.long
 def test_after_going_back_the_new_timeline_is_shown(job, read):
     abandoned = read(provisional=True)
     job.restart(batch_id=1)

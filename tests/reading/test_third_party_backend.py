@@ -18,6 +18,8 @@ from forebay_state_api.reading import START, FollowOptions, open_feed, open_stat
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob, ManualClock
 
+pytestmark = pytest.mark.long
+
 DAY = StateTtlConfig(timedelta(days=1))
 STATES = (
     ValueStateDescriptor("count", int),

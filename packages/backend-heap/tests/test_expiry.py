@@ -86,6 +86,7 @@ def job():
 WRITES = [("v.update", 1), ("l.add", 1), ("m.put", "a", 1)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("merge_below", [4096, 1], ids=["small sections", "large sections"])
 def test_a_fold_drops_what_has_expired_and_leaves_the_snapshot(job, merge_below, monkeypatch):
     monkeypatch.setattr("forebay_backend_heap.folding.MERGE_BELOW", merge_below)
@@ -106,6 +107,7 @@ def test_a_fold_drops_what_has_expired_and_leaves_the_snapshot(job, merge_below,
     assert job.peek(job.descriptors[0], "first 0") is not ABSENT, "it was not folded"
 
 
+@pytest.mark.long
 def test_a_process_that_holds_an_ancestor_drops_it_too(job):
     job.scripts([(f"first {n}", WRITES) for n in range(300)])
     job.scripts([("old", WRITES)])
@@ -148,6 +150,7 @@ def test_sweeps_look_again_when_something_may_have_expired():
 READS = [("v.value",), ("l.get",), ("m.items",)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"snapshot-factor": 1000.0}], ids=["snapshots", "deltas"])
 @pytest.mark.parametrize("in_one_process", [True, False])
 def test_sweeps_find_what_was_written_after_everything_had_expired(sweeping, in_one_process):
@@ -174,6 +177,7 @@ def test_an_opened_state_in_which_nothing_has_expired_is_not_walked_along(sweepi
     assert walks
 
 
+@pytest.mark.long
 def test_a_sweep_that_is_skipped_misses_nothing_later(sweeping):
     for _ in range(4):
         sweeping.scripts([(f"k{n}", WRITES) for n in range(50)])

@@ -100,6 +100,7 @@ def test_every_altered_byte_is_found(kit, job):
         assert file.name in str(caught.value)
 
 
+@pytest.mark.long
 def test_every_truncation_is_found(kit, job):
     for file, reader in damaged(kit, job, lambda good: (good[:i] for i in range(len(good)))):
         with pytest.raises(CorruptStateError, match="version 2"):

@@ -110,6 +110,7 @@ def test_snapshot_factor_is_obeyed(kit, storage, spec):
         assert roles(change(kit, job, spec, range(800), i)) == ["snapshot"] + ["delta"] * (i + 1)
 
 
+@pytest.mark.long
 def test_max_deltas_is_obeyed_at_a_cost_in_proportion_to_the_deltas(kit, storage, spec):
     job = kit.Job(storage, options={"max-deltas": 4})
     change(kit, job, spec, range(20_000))

@@ -61,6 +61,7 @@ def test_blocks_stay_within_the_budget(budget):
     assert there[-1] == 4999
 
 
+@pytest.mark.long
 def test_what_is_used_outlives_what_is_not():
     cache, found = cache_of(256 * KIB), residence(3000)
     used = range(20)
@@ -74,6 +75,7 @@ def test_what_is_used_outlives_what_is_not():
     assert (before >= 0).all()
 
 
+@pytest.mark.long
 def test_used_blocks_are_kept_when_their_segment_makes_way():
     cache, found = cache_of(64 * KIB), residence(1000)
     put(cache, found, 0)

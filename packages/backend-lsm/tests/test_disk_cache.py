@@ -45,6 +45,7 @@ def test_a_truncated_file_counts_as_absent(tmp_path, length):
     assert cache.get("a") is None
 
 
+@pytest.mark.long
 def test_what_was_not_used_for_longest_goes_first(tmp_path):
     cache = DiskCache(str(tmp_path), BUDGET)
     for number in range(2000):

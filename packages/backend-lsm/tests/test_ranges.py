@@ -55,6 +55,7 @@ def compact(operator, specs, *, bottom=True):
     return done
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", [0, MICROSECONDS])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_range_is_the_newest_of_its_entries(new_operator, kit, ordered, seed, start):
@@ -96,6 +97,7 @@ def test_a_range_is_the_newest_of_its_entries(new_operator, kit, ordered, seed, 
     check()
 
 
+@pytest.mark.long
 def test_maps_whose_prefixes_share_their_bits_do_not_mix(new_operator, kit, ordered, monkeypatch):
     """All maps get one address: only the bytes of their keys differ."""
     monkeypatch.setattr(addressing, "xxh3_64_intdigest", lambda _: 0)

@@ -62,6 +62,7 @@ def test_lists_whose_parts_were_stored_under_several_declarations():
     assert job.peek(state, "old") == []
 
 
+@pytest.mark.long
 def test_cleared_maps_stay_cleared():
     job = new_job(MapStateDescriptor("m", str, int, ttl=ttl(3)))
     (state,) = job.descriptors
@@ -110,6 +111,7 @@ def _nothing(row, ctx):
     return []
 
 
+@pytest.mark.long
 def test_a_sorted_map_with_one_address_is_swept_to_its_end():
     """Times begin with the same bytes, so all entries of a map have one address."""
     descriptor = SortedMapStateDescriptor("s", int, int, ttl=ttl(20))

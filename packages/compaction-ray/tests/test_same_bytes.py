@@ -199,6 +199,7 @@ def test_verification_reads_footers(storage):
             client.verify(given, result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "strategy", "fault"),
     [

@@ -81,6 +81,7 @@ def test_relief_removes_enough_and_more_where_that_is_cheap() -> None:
     assert relief(equal, busy(equal, 2, 4, 6, 8, 10), RULES) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("update", [0.0005, 0.005, 0.05, 0.3])
 @pytest.mark.parametrize("latency", [1, 2, 4])
 def test_amplification_is_bounded_over_a_thousand_versions(update: float, latency: int) -> None:

@@ -96,6 +96,7 @@ def test_sound_files_verify(folder):
     assert "read 2 file(s), 0 damaged" in run("verify", folder / "query/op/data")
 
 
+@pytest.mark.long
 def test_every_damage_is_reported(folder):
     path = folder / "query/op/data/a/run-1"
     good = path.read_bytes()

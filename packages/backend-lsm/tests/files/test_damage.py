@@ -46,6 +46,7 @@ def test_every_altered_byte_is_found_or_harmless(model, storage, written):
     assert set(harmless) <= set(range(8))
 
 
+@pytest.mark.long
 def test_every_truncation_is_found(model, storage, written):
     file, _ = written
     good = storage.get(file.name)
@@ -116,6 +117,7 @@ def forged(plain):
             yield changed
 
 
+@pytest.mark.long
 def test_indexes_that_nobody_wrote_under_right_checksums(storage, written):
     """Opening a file either succeeds or raises an error that names the file."""
     file, _ = written

@@ -266,6 +266,7 @@ def test_nothing_left_is_no_file(model, storage):
     assert [info.name for info in storage.list()] == ["a"]
 
 
+@pytest.mark.long
 def test_the_same_job_gives_the_same_bytes_in_files_of_the_target_size(model, storage):
     found = [
         {bytes([i % 200, i // 200, r]): (PUT, b"%d" % i * 9, 0) for i in range(r, 6000, 3)}

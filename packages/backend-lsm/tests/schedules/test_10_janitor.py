@@ -29,6 +29,8 @@ from forebay_state_api.versions.layout import compaction_run_prefix, data_versio
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.reader import open_version
 
+pytestmark = pytest.mark.long
+
 COUNT = ValueStateDescriptor("n", int)
 HOUR = timedelta(hours=1)
 RETENTION = 2
@@ -218,7 +220,6 @@ def every_step(other: Callable[[JanitorQuery], None], stride: int) -> int:
     raise AssertionError
 
 
-@pytest.mark.long
 @moments
 def test_a_batch_commits_at_any_moment_of_a_pass(stride: int) -> None:
     def batch(query: JanitorQuery) -> None:
@@ -227,7 +228,6 @@ def test_a_batch_commits_at_any_moment_of_a_pass(stride: int) -> None:
     assert every_step(batch, stride) > 5
 
 
-@pytest.mark.long
 @moments
 def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass(stride: int) -> None:
     def install(query: JanitorQuery) -> None:
@@ -239,7 +239,6 @@ def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass(stride: int) -> Non
     assert every_step(install, stride) > 5
 
 
-@pytest.mark.long
 @moments
 def test_a_second_janitor_at_any_moment_of_a_pass(stride: int) -> None:
     def another(query: JanitorQuery) -> None:
@@ -248,7 +247,6 @@ def test_a_second_janitor_at_any_moment_of_a_pass(stride: int) -> None:
     assert every_step(another, stride) > 5
 
 
-@pytest.mark.long
 @moments
 def test_a_janitor_that_dies_at_any_moment(stride: int) -> None:
     for step in itertools.count(step=stride):

@@ -22,6 +22,8 @@ from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import CountingStorage, KeyedJob
 
+pytestmark = pytest.mark.long
+
 VALUE = ValueStateDescriptor("v", int)
 LIST = ListStateDescriptor("l", int)
 MAP = MapStateDescriptor("m", str, int)

@@ -193,6 +193,7 @@ def test_a_verdict_counts_when_the_client_reads_the_same(client_of, gateway, rem
     assert own.runs == 0
 
 
+@pytest.mark.long
 def test_a_verdict_that_the_client_cannot_confirm_is_given_time(client_of, gateway, remote, own):
     remote.fault = CorruptStateError("it is not there")
     client = client_of(gateway.address, failure_strategy="fail", clock=Hurried())
@@ -230,6 +231,7 @@ def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, da
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
 
 
+@pytest.mark.long
 def test_another_process_does_not_adopt_a_failure(client_of, gateway, remote):
     remote.fault = MemoryError()
     given = job()
@@ -281,6 +283,7 @@ def test_a_job_with_too_many_attempts_is_done_here(client_of, gateway, remote, o
     assert client.counters.all()["fallbacks:attempts"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
 def test_a_job_that_takes_too_long_is_stopped(client_of, gateway, remote, own, strategy):
     remote.go.clear()
@@ -294,6 +297,7 @@ def test_a_job_that_takes_too_long_is_stopped(client_of, gateway, remote, own, s
     assert own.runs == (strategy == "fallback")
 
 
+@pytest.mark.long
 def test_a_gateway_that_began_again_gets_the_job_again(state_dir, storage, remote, client_of, own):
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK) as first:
@@ -306,6 +310,7 @@ def test_a_gateway_that_began_again_gets_the_job_again(state_dir, storage, remot
     assert own.runs == 0
 
 
+@pytest.mark.long
 def test_a_missing_input_is_found_by_the_local_compaction(client_of, gateway, own):
     meta = {"entries": 1, "sum": 0}
     given = job(inputs=[StateFile(name="data/gone", size=1, range=ALL, meta=meta)])
@@ -314,6 +319,7 @@ def test_a_missing_input_is_found_by_the_local_compaction(client_of, gateway, ow
     assert own.runs == 1
 
 
+@pytest.mark.long
 def test_a_compactor_that_writes_elsewhere_or_deletes(client_of, gateway, remote, storage, own):
     class Vandal(Concatenation):
         def compact(self, given, here, cancelled):

@@ -40,6 +40,7 @@ from forebay_state_api.contract.files import StateFile
 # -- no gateway ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
 def test_a_dead_port(client_of, own, strategy):
     client = client_of(dead_address(), failure_strategy=strategy, clock=Hurried())
@@ -114,6 +115,7 @@ def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
     assert own.runs == 1
 
 
+@pytest.mark.long
 def test_a_task_waits_once_for_a_gateway_that_does_not_answer(client_of, monkeypatch):
     waits, wait = [], TrackedJob.wait
 
@@ -222,6 +224,7 @@ def test_what_waiting_does_not_help_fails_at_once(state_dir, storage, remote, cl
     assert own.runs == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["token", "unknown_format"])
 def test_what_may_pass_fails_when_its_time_is_over(
     state_dir, storage, remote, client_of, own, what
@@ -234,6 +237,7 @@ def test_what_may_pass_fails_when_its_time_is_over(
     assert own.runs == 0
 
 
+@pytest.mark.long
 def test_a_description_above_the_size_of_a_message_stays_here(client_of, gateway, storage, own):
     name = "x" * 200
     meta = {"entries": 1, "sum": 0}
@@ -265,6 +269,7 @@ def test_a_full_queue_is_waited_for_and_then_left(state_dir, storage, remote, cl
     assert (remote.runs, own.runs) == (0, 1)
 
 
+@pytest.mark.long
 def test_a_job_that_waits_too_long_in_the_queue_comes_back(
     state_dir, storage, remote, client_of, own
 ):
@@ -304,6 +309,7 @@ def scripted(**answers):
 SERVING = {"state": "serving", "boot": "b", "workers": 1}
 
 
+@pytest.mark.long
 def test_a_newer_gateway_that_no_longer_understands_us(client_of, own):
     newer = {**decode(pack(SERVING)), "v": 9, "min_v": 8}
     with scripted(Hello=lambda request, context: msgpack.packb(newer)) as address:
@@ -348,6 +354,7 @@ def test_a_refusal_that_makes_no_sense_keeps_no_job_from_another_gateway(
     assert (remote.runs, own.runs) == (2, 0)
 
 
+@pytest.mark.long
 def test_no_service_of_ours(client_of, own):
     with scripted() as address:
         assert ended(client_of(address), job()).phase is CompactionPhase.DONE
@@ -465,6 +472,7 @@ def test_the_mark_is_read_once_while_it_is_the_one_of_the_gateway(client_of, sto
     assert client.counters.all()["fallbacks:storage"] == 1
 
 
+@pytest.mark.long
 def test_another_gateway_gets_the_job_that_one_has_failed_at(
     state_dir, storage, gateway, remote, client_of, own
 ):
@@ -491,6 +499,7 @@ def test_a_gateway_without_workers_keeps_no_job_while_another_works(
     assert (remote.runs, own.runs) == (4, 0)
 
 
+@pytest.mark.long
 def test_a_job_leaves_a_queue_without_workers_when_another_gateway_is_back(
     state_dir, storage, gateway, remote, client_of, own
 ):

@@ -41,6 +41,7 @@ def test_a_slow_way_is_used(client_of, way, remote, own):
     assert (remote.runs, own.runs, way.accepted) == (1, 0, 1)
 
 
+@pytest.mark.long
 def test_a_slow_way_is_used_over_tls(client_of, state_dir, storage, remote, own, pem_files):
     content = {name: (pem_files / name).read_bytes() for name in ("ca.pem", "one.pem", "one.key")}
     security = Credentials(certificate=content["one.pem"], key=content["one.key"])
@@ -55,6 +56,7 @@ def test_a_slow_way_is_used_over_tls(client_of, state_dir, storage, remote, own,
     assert (remote.runs, own.runs) == (1, 0)
 
 
+@pytest.mark.long
 def test_a_connection_that_falls_silent_is_given_up(client_of, way, remote, own):
     clock = Clock()
     client = client_of(way.address, clock=clock)
@@ -69,6 +71,7 @@ def test_a_connection_that_falls_silent_is_given_up(client_of, way, remote, own)
     assert (remote.runs, own.runs, way.accepted) == (2, 1, 2)
 
 
+@pytest.mark.long
 def test_a_running_job_is_followed_over_another_connection(client_of, way, remote, own):
     client = client_of(way.address, failure_strategy="fail")
     remote.go.clear()
@@ -106,6 +109,7 @@ def test_the_rest_of_a_gateway_doubles_until_it_answers(monkeypatch):
     gateway.close()
 
 
+@pytest.mark.long
 def test_fail_outlasts_the_restart_of_a_gateway(client_of, state_dir, storage, remote, own):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # and does not listen
@@ -145,6 +149,7 @@ def test_the_time_in_the_queue_of_the_client_counts(
         assert client.counters.all()["fallbacks:queue"] == 1
 
 
+@pytest.mark.long
 def test_many_jobs_of_a_process_wait_together(client_of, state_dir, storage, remote, own):
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK, workers=0) as gateway:

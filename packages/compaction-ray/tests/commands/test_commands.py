@@ -102,6 +102,7 @@ def test_doctor(there, gateway):
     assert ", worker w0: put" in result.output, "storages are examined"
 
 
+@pytest.mark.long
 def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypatch):
     """One worker of three has another directory under the storage's name, one never comes up."""
     monkeypatch.setattr(inspection, "_START_S", 0.5)
@@ -309,6 +310,7 @@ def test_endpoints_of_what():
     assert "state.dir" in result.output
 
 
+@pytest.mark.long
 def test_an_open_door_is_refused_before_anything_starts(tmp_path):
     pytest.importorskip("ray", reason="the extra [server] brings it")
     result = forebay("start", "--host", "0.0.0.0", "--storage", str(tmp_path))
@@ -397,6 +399,7 @@ def test_limits_that_are_none(option, given, tmp_path):
     assert option in result.output
 
 
+@pytest.mark.long
 def test_mutual_tls_from_the_command_to_the_settings_of_a_job(
     started, pem_files, state_dir, storage, tmp_path
 ):

@@ -147,6 +147,7 @@ async def test_a_job_that_nobody_asks_about_is_given_up_after_its_lease():
     assert await stage.phase(one) is CompactionPhase.UNKNOWN
 
 
+@pytest.mark.long
 @in_loop
 async def test_a_job_that_was_given_up_may_come_again():
     stage = Stage()
@@ -222,6 +223,7 @@ async def test_a_run_of_a_job_does_not_join_an_earlier_one_at_its_worker():
     assert await stage.phase(given.job.id) is CompactionPhase.RUNNING
 
 
+@pytest.mark.long
 @in_loop
 async def test_failures_are_forgotten_in_time_whoever_asks():
     stage = Stage()

@@ -112,6 +112,7 @@ def test_orders_of_operators_are_recorded_before_they_are_carried_out(serve):
     ]
 
 
+@pytest.mark.long
 def test_an_order_that_cannot_be_recorded_is_refused_in_time(serve, monkeypatch):
     """As while the head of the cluster is away."""
 
@@ -286,6 +287,7 @@ def metrics_page():
         server.shutdown()
 
 
+@pytest.mark.long
 def test_numbers_for_prometheus(metrics_page):
     metrics, (host, port) = metrics_page
     metrics["jobs_submitted"].inc(3)
@@ -299,12 +301,14 @@ def test_numbers_for_prometheus(metrics_page):
     assert lost.labels == {"cause": 'a "quoted" cause,\n of two lines'}
 
 
+@pytest.mark.long
 def test_a_port_for_metrics_that_is_taken_is_named(metrics_page):
     _, (host, port) = metrics_page
     with pytest.raises(ConfigurationError, match=f"cannot listen on {host}:{port}"):
         Metrics().serve(host, port)
 
 
+@pytest.mark.long
 def test_a_scraper_that_is_silent_is_cut_off(monkeypatch):
     with Metrics().serve("127.0.0.1", 0) as server:
         monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.05)

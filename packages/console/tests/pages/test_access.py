@@ -111,6 +111,7 @@ def test_browsers_keep_no_page(console):
     assert sheet["etag"]
 
 
+@pytest.mark.long
 def test_pages_obey_their_own_policy(console):
     """No inline script or style, and nothing from elsewhere."""
     for path in ("/", HEAP, f"{HEAP}/groups", f"{HEAP}/versions/1", "/login"):
@@ -142,6 +143,7 @@ def test_no_path_leaves_its_root(console, path):
     assert listed["get"] == before["get"], "a path reached storage"
 
 
+@pytest.mark.long
 def test_the_console_only_reads(console):
     for page in ("", "/groups", "/states", "/files", "/kept", "/keys?key=user-7", "/difference"):
         console.page(f"{HEAP}{page}")

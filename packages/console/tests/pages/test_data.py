@@ -41,6 +41,7 @@ def test_without_show_data_no_key_and_no_value_is_shown(console, operator, path)
     assert console.counts.by_kind()["put"] == 0, "not even a pin"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operator", [HEAP, LSM])
 def test_a_key_is_shown_with_its_history(open_console, operator):
     page = open_console.page(f"{operator}/keys?key=user-7")
@@ -52,6 +53,7 @@ def test_a_key_is_shown_with_its_history(open_console, operator):
     assert numbers == sorted(numbers, reverse=True)
 
 
+@pytest.mark.long
 def test_a_history_leaves_out_versions_that_changed_nothing(tmp_path, new_console, new_job):
     job = new_job(tmp_path)
     job.run(1)
@@ -60,10 +62,12 @@ def test_a_history_leaves_out_versions_that_changed_nothing(tmp_path, new_consol
     assert re.findall(rf'href="{HEAP}/versions/(\d+)"', later) == ["1"]
 
 
+@pytest.mark.long
 def test_a_key_that_is_not_stored_says_so(open_console):
     assert "Nothing is stored under this key" in open_console.page(f"{HEAP}/keys?key=nobody")
 
 
+@pytest.mark.long
 def test_a_look_up_leaves_no_pin(open_console):
     storage = open_console.directory.by_folder()["clicks/visits"].storage
     before = storage.list("pins")  # another file's test may have made a savepoint
@@ -71,6 +75,7 @@ def test_a_look_up_leaves_no_pin(open_console):
     assert storage.list("pins") == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operator", [HEAP, LSM])
 def test_changes_between_two_versions(open_console, operator):
     path = f"{operator}/difference?older=11&newer=12&state=count"
@@ -89,6 +94,7 @@ def test_a_difference_shows_figures_and_files_without_data(console):
     assert "written bytes" in page
 
 
+@pytest.mark.long
 def test_a_comparison_ends_in_time_and_says_how_far_it_came(open_console, monkeypatch):
     monkeypatch.setattr(content, "MOST_S", -1.0)
     page = open_console.page(f"{HEAP}/difference?older=11&newer=12&state=recent")
@@ -101,6 +107,7 @@ def test_too_much_to_compare_is_refused(open_console, monkeypatch):
     assert "forebay state diff" in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "path", ["/difference?older=x&newer=-3&state=nothing", "/keys?key=a&namespace=["]
 )
@@ -108,6 +115,7 @@ def test_wrong_forms_are_answered(open_console, path):
     assert open_console.get(f"{HEAP}{path}").status_code == 200
 
 
+@pytest.mark.long
 def test_content_is_escaped_and_cut(tmp_path, new_console):
     evil = "<script>alert(1)</script>"
 

@@ -35,6 +35,7 @@ def failing(state_dir, new_console):
     return new_console(Failing(open_storage(state_dir)))
 
 
+@pytest.mark.long
 def test_one_operator_that_cannot_be_read_leaves_the_others(failing):
     page = failing.page("/")
     assert "not readable" in page
@@ -53,6 +54,7 @@ class Broken(ForwardingStorage):
         return request()
 
 
+@pytest.mark.long
 def test_an_error_that_nobody_expected_is_one_operators_too(state_dir, new_console, caplog):
     console = new_console(Broken(open_storage(state_dir)), ttl_s=0)
     for _ in range(3):
@@ -144,6 +146,7 @@ def test_pages_show_what_a_strange_backend_stores(stranger, path):
     assert "\N{EN DASH}" in stranger.page(f"/operators/query/op{path}")
 
 
+@pytest.mark.long
 def test_numbers_that_are_not_known_are_said_to_be_unknown(stranger):
     assert "These versions have no times" in stranger.page("/operators/query/op")
     assert "This version has no times" in stranger.page("/operators/query/op/versions/2")

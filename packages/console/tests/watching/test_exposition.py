@@ -60,6 +60,7 @@ def test_names_are_those_of_the_reference(console):
     assert found <= known
 
 
+@pytest.mark.long
 def test_counters_begin_at_zero_and_count_each_version_once(console, job):
     before = samples(console)
     assert before["forebay_keyed_rows_in_total", ""] == 0
@@ -75,6 +76,7 @@ def test_counters_begin_at_zero_and_count_each_version_once(console, job):
     assert samples(console)["forebay_keyed_rows_in_total", ""] == 3 * 80
 
 
+@pytest.mark.long
 def test_all_versions_of_an_operator_that_appears_later_count_from_zero(
     tmp_path, new_console, new_job
 ):
@@ -158,6 +160,7 @@ def three(tmp_path, new_job):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [RuntimeError, StorageError])
 def test_an_operator_that_cannot_be_read_keeps_its_numbers(
     error, tmp_path, three, new_console, caplog
@@ -177,6 +180,7 @@ def test_an_operator_that_cannot_be_read_keeps_its_numbers(
     assert [totals(console, uid) for uid in "abc"] == [80, 160, 80]
 
 
+@pytest.mark.long
 def test_what_was_there_at_the_first_scrape_counts_from_where_it_can_be_read(
     tmp_path, three, new_console
 ):
@@ -192,6 +196,7 @@ def test_what_was_there_at_the_first_scrape_counts_from_where_it_can_be_read(
     assert [totals(console, uid) for uid in "abc"] == [80, 80, 80]
 
 
+@pytest.mark.long
 def test_each_operator_that_cannot_be_read_is_named_in_the_log_once(
     tmp_path, three, new_console, caplog
 ):
@@ -202,6 +207,7 @@ def test_each_operator_that_cannot_be_read_is_named_in_the_log_once(
     assert [one.args[0] for one in caplog.records] == ["clicks/a", "clicks/c"]
 
 
+@pytest.mark.long
 def test_phases_are_seconds(console, job):
     assert console.get("/metrics").status_code == 200
     job.run(3)
@@ -246,6 +252,7 @@ class Count(KeyedProcessFunction):
         return []
 
 
+@pytest.mark.long
 def test_versions_that_a_listing_in_pages_misses_for_a_while_count_once(new_console, monkeypatch):
     """The janitor moves versions to the history, whose page is read at every other refresh."""
     shown = []
@@ -295,6 +302,7 @@ def test_after_a_query_went_back_only_what_it_makes_again_counts():
     assert totals.counts["rows_in"] == 5
 
 
+@pytest.mark.long
 def test_what_was_counted_is_remembered_in_bounded_memory():
     totals = OperatorTotals()
     versions = [made(version) for version in range(20_000)]

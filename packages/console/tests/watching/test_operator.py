@@ -11,6 +11,8 @@ from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
 
+pytestmark = pytest.mark.long
+
 PAGE = 20
 
 

@@ -12,6 +12,8 @@ from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.savepoints import create_savepoint
 
+pytestmark = pytest.mark.long
+
 HEAP = "/operators/clicks/visits"
 
 

@@ -88,6 +88,7 @@ def stream(tmp_path):
     return start
 
 
+@pytest.mark.long
 def test_a_batch_takes_all_final_versions(job, stream):
     feed = stream(old="true")
     assert feed.batch("key", "operation", "value", "old", "version") == [("ann", "put", 3, None, 3)]
@@ -98,6 +99,7 @@ def test_a_batch_takes_all_final_versions(job, stream):
     assert feed.batch("operation", "value", "old") == [("removed", None, 4)]
 
 
+@pytest.mark.long
 def test_changes_are_found_within_the_memory_that_is_given(job, stream, monkeypatch):
     job.scripts([(f"user {n}", [("n.update", 1)]) for n in range(40)])
     job.scripts([(f"user {n}", [("n.update", 2)]) for n in range(40)])
@@ -132,6 +134,7 @@ def read_manifests(monkeypatch):
     return names
 
 
+@pytest.mark.long
 def test_a_task_opens_its_own_manifests(tmp_path, stream, read_manifests):
     """And what expires is removed also by tasks whose subtask had no rows and so no time."""
     kept = ValueStateDescriptor("n", int, ttl=StateTtlConfig(timedelta(minutes=5)))
@@ -163,6 +166,7 @@ def test_a_task_opens_its_own_manifests(tmp_path, stream, read_manifests):
     ]
 
 
+@pytest.mark.long
 @limited
 def test_a_limit_counts_versions(job, stream):
     feed = stream(maxVersionsPerTrigger="2")
@@ -172,6 +176,7 @@ def test_a_limit_counts_versions(job, stream):
     assert stream(maxVersionsPerTrigger="2").batch("value", limit=ReadAllAvailable()) == [(3,)]
 
 
+@pytest.mark.long
 @limited
 def test_a_run_that_ends_does_not_follow_the_job(job, stream):
     feed = stream(maxVersionsPerTrigger="1")
@@ -184,6 +189,7 @@ def test_a_run_that_ends_does_not_follow_the_job(job, stream):
     assert values == [(1,), (2,), (3,)]
 
 
+@pytest.mark.long
 @limited
 def test_a_run_that_ends_does_not_follow_a_query_that_goes_back(job, stream):
     feed = stream()
@@ -223,6 +229,7 @@ def left(job, stream):
     return undoing, plain
 
 
+@pytest.mark.long
 def test_a_timeline_that_the_query_left(left):
     undoing, plain = left
     with pytest.raises(AbandonedTimelineError, match="on a timeline that the query has left"):
@@ -230,6 +237,7 @@ def test_a_timeline_that_the_query_left(left):
     assert undoing.batch("value", "version") == [(30, 3)]
 
 
+@pytest.mark.long
 @limited
 def test_a_limited_batch_takes_back_what_was_abandoned(left):
     undoing, _ = left
@@ -251,6 +259,7 @@ def pinned(job):
     return sorted(pin.version for pin in list_pins(job.storage))
 
 
+@pytest.mark.long
 def test_the_stream_holds_the_position_that_it_goes_on_from(job, stream):
     feed = stream(lease="2d")
     assert not list_pins(job.storage)

@@ -177,6 +177,7 @@ def test_versions_and_what_is_final(job, read):
         version(version="3")
 
 
+@pytest.mark.long
 def test_keys_and_key_groups(job, read):
     keys = f'["{KEYS[3]}", "nobody", "{KEYS[7]}"]'
     assert read(keys=keys).rows("key", "n") == [(KEYS[3], 3), (KEYS[7], 7)]

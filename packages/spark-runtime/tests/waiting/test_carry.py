@@ -320,6 +320,7 @@ class TestCarrying:
         assert query.run([]) == answered(1)
         assert query.run([]) == []
 
+    @pytest.mark.long
     def test_a_repeated_batch_carries_the_same_rows(self, query):
         query.late = {1}
         query.run([0, 1])
@@ -330,6 +331,7 @@ class TestCarrying:
         query.late = set()
         assert query.run([]) == answered(3)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (4, 3), (8, 1)])
     def test_no_row_is_lost_or_doubled_by_a_rescale(self, query, before, after):
         query.late = set(range(8, 16))
@@ -345,6 +347,7 @@ class TestCarrying:
         query.late = set()
         assert sorted(query.run([3], ordered=False)) == answered(1, 3)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("ordered", [True, False])
     @pytest.mark.parametrize(
         "policy",

@@ -108,6 +108,7 @@ def test_a_slow_head_stops_the_input_at_capacity_and_buffer(drive, capacity, buf
     assert driven.counts.blocked_max == capacity + buffer - 1
 
 
+@pytest.mark.long
 def test_a_heavy_tail_costs_little_with_a_buffer_and_much_without(drive):
     latency = lambda row: 0.2 if row % 100 == 50 else 0.01
     ideal = (0.2 + 99 * 0.01) * 20 / 20
@@ -146,6 +147,7 @@ def test_a_function_that_never_waits_is_called_in_order(drive):
     assert driven.counts.tries == driven.counts.rows == 5000
 
 
+@pytest.mark.long
 def test_no_task_and_no_timer_for_each_record(drive):
     """A thousand calls wait, with all limits set."""
     most = [0, 0]

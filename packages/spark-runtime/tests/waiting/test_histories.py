@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -178,6 +179,7 @@ def test_every_row_of_a_key_has_its_turn(drive, history, policy, input_queue):
     check(driven, player, history, policy, exact=True)
 
 
+@pytest.mark.long
 @quickly
 @given(
     history=histories,

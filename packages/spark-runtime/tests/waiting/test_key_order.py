@@ -12,6 +12,8 @@ from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_state_api.calls.caller import CallPolicy
 from forebay_state_api.calls.policies import Retry
 
+pytestmark = pytest.mark.long
+
 DEFAULTS = (100, 10_000)
 RETRIES = {"retry": Retry(2, 0.001), "timeout": 600.0}
 HEDGES = {"hedge": 0.005}
@@ -131,7 +133,7 @@ async def called(rows, capacity, buffer, policy):
         pytest.param(
             window,
             policy,
-            marks=[pytest.mark.long if both else pytest.mark.slow] if window == DEFAULTS else (),
+            marks=pytest.mark.slow if window == DEFAULTS and not both else (),
         )
         for window in [(1, 0), (2, 0), (2, 1), (4, 8), (20, 200), DEFAULTS]
         for policy, both in [

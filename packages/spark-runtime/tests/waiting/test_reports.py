@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from forebay_spark_runtime.waiting import reports
 from forebay_spark_runtime.waiting.reports import TaskReport, WaitMetrics, add_newest
 from forebay_state_api.calls.counts import Counts
@@ -61,6 +63,7 @@ def test_reports_of_one_batch_come_together():
     assert list(tasks["q", 0]) == ["ask/0", "ask/1"]
 
 
+@pytest.mark.long
 def test_of_files_the_newest_hundred_batches_of_each_query_are_read(tmp_path):
     metrics = WaitMetrics(directory=tmp_path)
     sink = metrics.sink(None, "ask")

@@ -72,6 +72,7 @@ def test_the_call_at_hand_is_known_on_the_thread():
     assert run(fn, range(3)) == [("0", 1), ("1", 1), ("2", 1)]
 
 
+@pytest.mark.long
 def test_a_call_out_of_time_keeps_its_thread_and_no_more():
     """Row 0 blocks one of two threads; the other thread makes the other calls."""
     gate, late = threading.Event(), []

@@ -394,6 +394,7 @@ def test_a_loop_that_was_held_up_lets_no_turns_pile_up(drive):
     assert most_within([round(at, 6) for at in begun], 1) <= 20
 
 
+@pytest.mark.long
 def test_turns_that_come_a_little_late_do_not_slow_the_rate_down(drive):
     """As with timers and busy loops; a pause does not count as a late turn."""
     begun = []

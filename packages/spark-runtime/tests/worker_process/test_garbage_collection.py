@@ -61,6 +61,7 @@ def test_garbage_of_a_task_is_found_after_it():
     assert garbage() is None
 
 
+@pytest.mark.long
 def test_what_becomes_garbage_later_is_found_after_a_while():
     garbage = cycle()
     for _ in range(THAW_EVERY - 1):
@@ -92,6 +93,7 @@ def test_a_loaded_state_is_not_traversed():
     assert gc.isenabled()
 
 
+@pytest.mark.long
 def test_garbage_of_loading_is_found_after_a_while():
     found = []
     for _ in range(THAW_EVERY):

@@ -219,6 +219,7 @@ def test_nothing_mutable_is_shared(type_info, value):
     assert stored == original
 
 
+@pytest.mark.long
 @given(plain)
 def test_what_is_admitted_and_handed_out_is_the_same(value):
     codec = codec_for(None, what="x")

@@ -142,6 +142,7 @@ def decoded(codec: Any, data: bytes) -> None:
             way()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("declared", "value"), KINDS, ids=IDS)
 @given(data=st.binary(max_size=40), values=st.lists(plain, max_size=3))
 @settings(max_examples=15)

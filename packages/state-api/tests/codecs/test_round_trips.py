@@ -86,6 +86,7 @@ TYPED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 @pytest.mark.parametrize(("type_info", "values"), TYPED, ids=lambda part: str(part)[:40])
 def test_typed_values_come_back(type_info, values):
@@ -132,6 +133,7 @@ def test_undeclared_parts_without_a_type_pass_through():
     assert raw.pack(raw.unpack(packed)) == packed
 
 
+@pytest.mark.long
 def test_a_large_column_comes_back():
     codec = codec_for(tuple[int, str], what="state 'x'")
     values = [(i, string.ascii_letters) for i in range(70_000)]

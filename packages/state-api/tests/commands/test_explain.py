@@ -37,6 +37,7 @@ def test_one_batch_as_json(stored, invoke):
     assert found["numbers"]["figures"]["rows_in"] == 100
 
 
+@pytest.mark.long
 def test_a_batch_that_the_janitor_has_cleared(make_job, invoke, tmp_path):
     job = make_job()
     job.version(1, metrics=took(9.0))
@@ -50,6 +51,7 @@ def test_a_batch_that_the_janitor_has_cleared(make_job, invoke, tmp_path):
     assert "Batch 0" not in invoke(explain, "--state-dir", tmp_path), "not of the last 100"
 
 
+@pytest.mark.long
 def test_the_version_before_the_batch_may_be_in_the_history_alone(make_job, invoke, tmp_path):
     job = make_job()
     job.version(1, metrics=took(1.0))

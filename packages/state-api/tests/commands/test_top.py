@@ -159,6 +159,7 @@ def test_whatever_stops_a_refresh_is_shown(stored, error, text):
     assert (live._screen.fault, live._read.is_set()) == (text, True)
 
 
+@pytest.mark.long
 def test_many_versions_and_key_groups_are_quick():
     begun = datetime(2026, 1, 1, tzinfo=UTC)
     figures = Figures({"rows_in": 10**6}, {"input": 3_000, "function": 2_000})

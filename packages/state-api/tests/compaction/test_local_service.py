@@ -246,6 +246,7 @@ def test_there_are_no_options(storage: ObjectStorage) -> None:
         LocalCompactionService.open(storage, {"threads": 2})
 
 
+@pytest.mark.long
 def test_ended_jobs_are_forgotten_some_time(service: LocalCompactionService) -> None:
     jobs = [job(f"j{number}") for number in range(300)]
     for one in jobs:

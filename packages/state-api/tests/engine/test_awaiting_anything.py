@@ -415,6 +415,7 @@ def test_records_go_on_while_nobody_runs_the_engine() -> None:
     call(running.close)
 
 
+@pytest.mark.long
 def test_nothing_is_left_after_many_batches() -> None:
     with harness(_all_tools) as h:
         h.process(ROWS)

@@ -152,6 +152,7 @@ async def _note(what: str) -> None:
     SEEN[what] = SEEN.get(what, 0) + 1
 
 
+@pytest.mark.long
 def test_a_library_that_answers_from_its_own_threads() -> None:
     async def notebook() -> None:  # a loop that always turns answers the thread's coroutine
         with counting(_asks_a_library_with_threads) as h:
@@ -295,6 +296,7 @@ async def _asks_the_server(f: Any, row: Any) -> bytes:
         await writer.wait_closed()
 
 
+@pytest.mark.long
 @both_backends
 @pytest.mark.parametrize("batches", [40, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_no_task_socket_or_thread_is_left_after_many_batches(

@@ -17,6 +17,8 @@ from forebay_state_api.engine.record_steps import RecordSteps
 from forebay_state_api.engine.record_task import RecordTask
 from forebay_state_api.testing import FunctionHarness
 
+pytestmark = pytest.mark.long
+
 ROWS = [{"k": str(number)} for number in range(200)]
 
 

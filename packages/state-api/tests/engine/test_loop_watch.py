@@ -11,6 +11,8 @@ import pytest
 from forebay_state_api.engine import loop_watch
 from forebay_state_api.testing import FunctionHarness
 
+pytestmark = pytest.mark.long
+
 ROWS = [{"k": "calls"}, {"k": "blocks"}]
 
 

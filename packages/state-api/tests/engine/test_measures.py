@@ -90,6 +90,7 @@ def test_phases_add_up_to_the_time_of_the_subtask(new_job):
     assert min(rests) < 1 / 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "read_ahead", "phase"),
     [
@@ -121,6 +122,7 @@ def test_records_that_go_on_beside_the_task_leave_its_clock_alone(new_job, monke
         assert clock.switch(Phase.REST) is Phase.INPUT
 
 
+@pytest.mark.long
 def test_keys_calls_and_late_rows_are_counted(new_job):
     found = figures(new_job(), Count(), [("a",), ("b",), ("a",)])
     assert (found["rows_in"], found["rows_out"], found["keys_touched"]) == (3, 3, 2)
@@ -128,6 +130,7 @@ def test_keys_calls_and_late_rows_are_counted(new_job):
     assert "runs_max" not in found, "what a backend does not know is absent"
 
 
+@pytest.mark.long
 def test_records_that_wait_for_their_key_are_counted(slow):
     found = figures(slow(), CountAsync(), [("a",)] * 5)
     assert (found["blocked_max"], found["in_flight_max"]) == (4, 5)

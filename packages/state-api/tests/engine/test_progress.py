@@ -147,6 +147,7 @@ def test_what_an_unfinished_record_emits_and_writes_stays_with_it(
         assert written["waits"] == written["ends"]
 
 
+@pytest.mark.long
 def test_a_key_that_many_records_wait_for_needs_no_stack(job):
     """Records that end at once, queued behind one that waits, while other keys are held too."""
     held = {}
@@ -268,6 +269,7 @@ def test_while_another_thread_lives_the_wait_is_bounded(new_job):
         thread.join()
 
 
+@pytest.mark.long
 def test_completions_by_many_threads(job):
     def start(row, ctx):
         future = StateFuture()

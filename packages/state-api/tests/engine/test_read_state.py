@@ -89,6 +89,7 @@ def test_another_max_parallelism(job, other):
             read(job, COUNT, key, max_parallelism=other)
 
 
+@pytest.mark.long
 def test_another_backend(job):
     with pytest.raises(ConfigurationError, match="made by the backend 'reference'"):
         read(job, COUNT, 3, backend=OtherBackend)

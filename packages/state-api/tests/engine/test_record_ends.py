@@ -221,6 +221,7 @@ def test_a_record_that_fails_alone_runs_what_ends_asynchronously(then: Any, seen
     assert "not reached" not in SEEN
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_a_batch_after_records_that_ended_early_is_as_any_other(backend: str) -> None:
     """Twenty keys, each record of which fails in another way or not at all."""

@@ -52,6 +52,7 @@ def run(request, new_job):
     return run
 
 
+@pytest.mark.long
 def test_twenty_thousand_callbacks_one_in_another(run):
     def process(self, row, ctx):
         def go(number):

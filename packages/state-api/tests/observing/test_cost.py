@@ -15,6 +15,8 @@ from forebay_state_api.versions import layout
 from forebay_state_api.versions.figures import Figures
 from forebay_state_api.versions.layout import Coordinates
 
+pytestmark = pytest.mark.long
+
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 FIGURES = Figures({"rows_in": 10**6, "rows_out": 10**6}, {"input": 3_000, "function": 2_000})
 MOST_CALLS = 2_000_000
@@ -57,7 +59,6 @@ def calls_for(objects: list[ObjectInfo], known: KnownNames | None = None) -> int
     return sum(one.callcount for one in profile.getstats())
 
 
-@pytest.mark.long
 def test_ten_thousand_versions_take_a_bounded_number_of_calls() -> None:
     assert calls_for(stored(10_000, 1, 10_000)) < MOST_CALLS
 
@@ -66,7 +67,6 @@ def test_ten_thousand_key_groups_take_a_bounded_number_of_calls() -> None:
     assert calls_for(stored(10, 500, 10_000)) < MOST_CALLS
 
 
-@pytest.mark.long
 def test_what_was_listed_before_is_not_parsed_again() -> None:
     objects = stored(10_000, 1, 10_000)
     known = KnownNames()

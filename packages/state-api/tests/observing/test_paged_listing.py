@@ -66,6 +66,7 @@ def test_a_folder_of_one_page_is_read_whole_each_time(job, storage, in_pages):
         job.version(version)
 
 
+@pytest.mark.long
 def test_all_pages_are_read_at_first_and_two_at_each_refresh(job, storage, in_pages):
     job.versions(1, 20)
     pages = PagedListing(in_pages)
@@ -98,6 +99,7 @@ def test_what_is_deleted_or_saved_shows_after_a_round_of_all_pages(job, storage,
     assert names(pages.listing()) == names(list_operator(storage))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", range(1, 21, 2))
 def test_a_run_that_went_back_shows_when_all_pages_were_read(job, storage, in_pages, turns):
     enter(storage, job, 1, 0, "a")

@@ -20,6 +20,8 @@ from forebay_state_api.versions import OperatorStorage, open_version, operator_f
 
 from .server_backend import Server, ServerBackend, anchor_of
 
+pytestmark = pytest.mark.long
+
 SECRET = "pass-word"
 COUNT = ValueStateDescriptor("n", int, default=0)
 

@@ -126,6 +126,7 @@ def s3(port: int, **options: Any) -> ObjectStorage:
     return open_storage("s3://bucket/state", {"endpoint": endpoint, **SECRETS, **options})
 
 
+@pytest.mark.long
 def test_nobody_listens() -> None:
     started = time.monotonic()
     with pytest.raises(StorageError, match=r"could not read 'a'.*check the address"):
@@ -133,6 +134,7 @@ def test_nobody_listens() -> None:
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.long
 def test_somebody_listens_and_never_answers() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -188,6 +190,7 @@ def scripted() -> Iterator[Callable[..., tuple[int, list[str]]]]:
         server.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [500, 503, 429])
 def test_a_store_that_is_overloaded_and_recovers(scripted: Any, status: int) -> None:
     port, seen = scripted(status, status)
@@ -196,12 +199,14 @@ def test_a_store_that_is_overloaded_and_recovers(scripted: Any, status: int) -> 
     assert len(seen) == 3
 
 
+@pytest.mark.long
 def test_put_if_absent_is_tried_again_as_well(scripted: Any) -> None:
     port, seen = scripted(503, 503)
     assert s3(port, **{"retry-budget": 20}).put_if_absent("a", b"content") is True
     assert len(seen) == 3
 
 
+@pytest.mark.long
 def test_a_store_that_stays_overloaded(scripted: Any) -> None:
     port, _ = scripted(*[503] * 1_000)
     with pytest.raises(StorageError, match=r"'a' in s3://bucket/state.*503"):

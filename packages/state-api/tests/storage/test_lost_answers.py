@@ -54,6 +54,7 @@ def test_the_winner_knows_its_own_object_again(server: StandIn) -> None:
     assert storage.put_if_absent("one", b"another's") is False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [2, 3])
 def test_one_of_rivals_wins_whoever_loses_answers(server: StandIn, n: int) -> None:
     server.loses = every(n)
@@ -101,6 +102,7 @@ def test_conditional_puts_that_met_are_sent_again() -> None:
         assert server.seen.count("put") == 3
 
 
+@pytest.mark.long
 def test_versions_and_savepoints_live_with_lost_answers(server: StandIn) -> None:
     """Every put of a job is done, and every other one is said to have failed."""
     job = KeyedJob(ReferenceBackend, opened(server), descriptors=[COUNT])
@@ -118,6 +120,7 @@ def test_versions_and_savepoints_live_with_lost_answers(server: StandIn) -> None
     assert [one.name for one in list_savepoints(job.storage)] == ["first", "second"]
 
 
+@pytest.mark.long
 def test_nobody_wins_only_where_the_error_says_so(server: StandIn) -> None:
     server.loses = lambda operation: operation in {"put", "get"}
     storage = open_storage(server.url("state"), {**server.options, "retry-budget": 0.2})

@@ -122,6 +122,7 @@ def test_pages_begin_after_a_name_and_are_sorted(storage):
     assert storage.child("nothing").list_page() == ObjectPage([], is_last=True)
 
 
+@pytest.mark.long
 def test_a_local_page_walks_no_further_than_it_must(tmp_path):
     storage = open_storage(tmp_path)
     names = [f"{folder:03}/{number:03}" for folder in range(30) for number in range(100)]
@@ -393,6 +394,7 @@ def test_a_folder_that_vanishes_under_a_put_is_made_again(tmp_path, monkeypatch,
     assert storage.get("above/folder/a") == b"1"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", ["put", "put_if_absent"])
 def test_a_folder_that_vanishes_under_obstores_put_is_made_again(tmp_path, monkeypatch, write):
     """obstore writes names that are not plain."""

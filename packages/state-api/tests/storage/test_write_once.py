@@ -77,6 +77,7 @@ def test_a_savepoint_is_made_with_a_warning_of_one_line(
         delete_savepoint(job.storage, "kept", uid=job.uid)
 
 
+@pytest.mark.long
 def test_a_fork_begins_with_it(job: KeyedJob, storage: ObjectStorage) -> None:
     create_savepoint(job.storage, "kept", uid=job.uid)
     fork = KeyedJob(
@@ -97,6 +98,7 @@ def test_the_janitor_ends_with_one_error(job: KeyedJob, server: StandIn) -> None
     assert before <= {*server.objects}
 
 
+@pytest.mark.long
 def test_the_commands_say_so_in_a_line(job: KeyedJob, server: StandIn) -> None:
     of_job = ["--query", QUERY]
     made = forebay(server, "savepoint", "create", "kept", *of_job)

@@ -127,6 +127,7 @@ def test_old_epochs_go_and_their_records_much_later(query, sweep):
     assert [info.name for info in query.storage.list("runs")] == [record_name(run.key)]
 
 
+@pytest.mark.long
 def test_for_each_batch_leaves_no_trail_of_epochs(query, sweep, expected):
     spark_run = str(uuid.uuid4())
     for batch in range(30):

@@ -378,6 +378,7 @@ class TestSchedule10Janitor:
         task.commit(written)
         assert run.opened(7) == expected(*range(7))
 
+    @pytest.mark.long
     def test_fast_triggers_and_a_slow_reader(self, query, clock, expected, toy_state):
         run = query.run(1)
         run.batches(0, 2)
@@ -427,6 +428,7 @@ class TestSchedule10Janitor:
         _sweep(query, right, clock, 9, retention=2)
         assert right.opened(9) == expected("0a", "1a", "2a", *(f"{n}c" for n in range(3, 9)))
 
+    @pytest.mark.long
     def test_every_retained_version_still_opens(self, query, clock, expected):
         run = query.run(2)
         run.batches(0, 29)

@@ -145,6 +145,7 @@ def test_what_a_lost_attempt_left_goes(query):
     assert query.files() == query.needed(base)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 def test_files_of_another_parallelism_stay(query, parallelism):
     query.job.parallelism = 3
