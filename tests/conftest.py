@@ -198,6 +198,9 @@ def pytest_xdist_make_scheduler(config, log):
             return TOGETHER.get(file, file)
 
         def _assign_work_unit(self, node):
+            files = self.assigned_work[node]
+            for file in [file for file, ended in files.items() if all(ended.values())]:
+                del files[file]  # after each test, those of all files that are left are counted
             if self.nodes.index(node) >= SESSIONS:
                 others = (file for file in self.workqueue if not file.startswith(WITH_SPARK))
                 if (file := next(others, None)) is None:
