@@ -39,8 +39,6 @@ from forebay_state_api.testing.job import MICROSECOND, KeyedJob
 from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.blobs import INLINE_BYTES
 
-pytestmark = pytest.mark.long
-
 GOLDEN = Path(__file__).parent / "golden"
 STORED = sorted(path.name for path in GOLDEN.iterdir())
 STARTED = datetime(2024, 5, 1, tzinfo=UTC)
@@ -315,12 +313,14 @@ def test_each_backend_has_directories():
     assert {name.partition("-")[0] for name in STORED} == {"heap", "lsm"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_this_release_writes_what_the_golden_directories_hold(tmp_path, backend):
     write_golden(backend, tmp_path)
     holds_everything(reopened(backend, tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 @pytest.mark.parametrize("name", STORED)
 def test_a_golden_version_is_opened(copied, name, parallelism):
@@ -341,6 +341,7 @@ def holds_everything(job: KeyedJob) -> None:
     assert groups == {group: b"group %d" % group for group in range(8)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STORED)
 def test_a_golden_version_expires_and_goes_on(copied, name):
     job = reopened(name, copied(name), parallelism=2)
@@ -353,6 +354,7 @@ def test_a_golden_version_expires_and_goes_on(copied, name):
     assert job.run(Reading(), looks(["key 1"]))[0] == expected("key 1", 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 @pytest.mark.parametrize("name", STORED)
 def test_a_golden_version_is_restored_from(copied, name, backend):
@@ -367,6 +369,7 @@ def test_a_golden_version_is_restored_from(copied, name, backend):
     fires_what_waits(fork())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 @pytest.mark.parametrize("name", STORED)
 def test_the_timers_and_the_watermark_of_a_golden_version_go_on(copied, name, parallelism):
@@ -402,6 +405,7 @@ def test_the_event_times_of_a_golden_version_are_kept(copied, name):
     assert at(NEXT_WATERMARK) in rows, "the latest times ever seen count"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STORED)
 def test_a_sweep_goes_on_where_the_golden_one_stopped(copied, name):
     passed = dropped_next(reopened(name, copied(name), parallelism=2), batch_id=2)

@@ -29,8 +29,6 @@ from forebay_state_api.versions.layout import compaction_run_prefix, data_versio
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.reader import open_version
 
-pytestmark = pytest.mark.long
-
 COUNT = ValueStateDescriptor("n", int)
 HOUR = timedelta(hours=1)
 RETENTION = 2
@@ -117,6 +115,7 @@ def test_what_a_pending_job_reads_and_writes_stays(query: JanitorQuery) -> None:
     query.check()
 
 
+@pytest.mark.long
 def test_after_the_install_the_inputs_go_when_no_version_needs_them(query: JanitorQuery) -> None:
     query.batches(2)
     (job, *_) = query.service.submitted
@@ -129,6 +128,7 @@ def test_after_the_install_the_inputs_go_when_no_version_needs_them(query: Janit
     query.check()
 
 
+@pytest.mark.long
 def test_what_a_dropped_job_left_goes(query: JanitorQuery) -> None:
     """A zombie writes its outputs after another submission has replaced it."""
     query.batches(2)
@@ -144,6 +144,7 @@ def test_what_a_dropped_job_left_goes(query: JanitorQuery) -> None:
     query.check()
 
 
+@pytest.mark.long
 def test_what_losing_runs_left_goes_while_what_won_is_live(query: JanitorQuery) -> None:
     query.batches(2)
     (job, *_) = query.service.submitted
@@ -162,6 +163,7 @@ def test_what_losing_runs_left_goes_while_what_won_is_live(query: JanitorQuery) 
     query.check()
 
 
+@pytest.mark.long
 def test_nothing_but_what_is_needed_stays(query: JanitorQuery) -> None:
     for _ in range(12):
         query.batches(1)
@@ -220,6 +222,7 @@ def every_step(other: Callable[[JanitorQuery], None], stride: int) -> int:
     raise AssertionError
 
 
+@pytest.mark.long
 @moments
 def test_a_batch_commits_at_any_moment_of_a_pass(stride: int) -> None:
     def batch(query: JanitorQuery) -> None:
@@ -228,6 +231,7 @@ def test_a_batch_commits_at_any_moment_of_a_pass(stride: int) -> None:
     assert every_step(batch, stride) > 5
 
 
+@pytest.mark.long
 @moments
 def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass(stride: int) -> None:
     def install(query: JanitorQuery) -> None:
@@ -239,6 +243,7 @@ def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass(stride: int) -> Non
     assert every_step(install, stride) > 5
 
 
+@pytest.mark.long
 @moments
 def test_a_second_janitor_at_any_moment_of_a_pass(stride: int) -> None:
     def another(query: JanitorQuery) -> None:
@@ -247,6 +252,7 @@ def test_a_second_janitor_at_any_moment_of_a_pass(stride: int) -> None:
     assert every_step(another, stride) > 5
 
 
+@pytest.mark.long
 @moments
 def test_a_janitor_that_dies_at_any_moment(stride: int) -> None:
     for step in itertools.count(step=stride):
@@ -265,6 +271,7 @@ def test_a_janitor_that_dies_at_any_moment(stride: int) -> None:
     assert step > 5
 
 
+@pytest.mark.long
 def test_going_back_to_a_retained_version_with_pending_jobs(query: JanitorQuery) -> None:
     """The abandoned timeline's compactions are installed by neither timeline, or by both."""
     query.batches(6)
@@ -281,6 +288,7 @@ def test_going_back_to_a_retained_version_with_pending_jobs(query: JanitorQuery)
     query.check()
 
 
+@pytest.mark.long
 def test_a_file_that_is_uploaded_and_not_named_yet_stays(query: JanitorQuery) -> None:
     """In a batch that takes very long, the file is old when its manifest is written."""
     prepared(query)
@@ -305,6 +313,7 @@ def test_a_file_that_is_uploaded_and_not_named_yet_stays(query: JanitorQuery) ->
     assert job.peek(COUNT, "all") == 1
 
 
+@pytest.mark.long
 def test_a_reader_of_an_old_version_keeps_it(query: JanitorQuery) -> None:
     query.batches(3)
     with open_version(query.storage, uid=query.job.uid, lease=timedelta(days=30)) as reader:

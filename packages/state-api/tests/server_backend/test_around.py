@@ -20,8 +20,6 @@ from forebay_state_api.versions import OperatorStorage, open_version, operator_f
 
 from .server_backend import Server, ServerBackend, anchor_of
 
-pytestmark = pytest.mark.long
-
 SECRET = "pass-word"
 COUNT = ValueStateDescriptor("n", int, default=0)
 
@@ -110,6 +108,7 @@ def test_sizes_are_those_of_the_rows(stored, conf, dsn):
     assert saved["bytes"] == sum(rows) + sum(file.size for file in files)
 
 
+@pytest.mark.long
 def test_a_function_is_checked_against_it(stored, conf, monkeypatch, tmp_path):
     (tmp_path / "job.py").write_text(
         "from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor\n"
@@ -123,6 +122,7 @@ def test_a_function_is_checked_against_it(stored, conf, monkeypatch, tmp_path):
     assert "compatible" in forebay("state", "schema", *there, "--function", "job:Count")
 
 
+@pytest.mark.long
 def test_a_function_goes_on_from_it_on_another_backend(stored, dsn):
     with FunctionHarness(
         Count(),
@@ -139,6 +139,7 @@ def test_a_function_goes_on_from_it_on_another_backend(stored, dsn):
         assert harness.process(["a"]) == [("a", 12)]
 
 
+@pytest.mark.long
 def test_without_its_address_the_error_names_the_setting(stored):
     with (
         pytest.raises(ConfigurationError, match=r"spark\.forebay\.server\.dsn is not set"),
@@ -156,6 +157,7 @@ def test_without_its_address_the_error_names_the_setting(stored):
         harness.process(["a"])
 
 
+@pytest.mark.long
 def test_the_command_clears_rows_of_versions_that_nobody_can_open(stored, conf, dsn):
     def anchors():
         return {row[0] for row in Server({"dsn": dsn}).run(("SELECT anchor FROM cells", ()))}
