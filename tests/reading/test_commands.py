@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 
 import attrs
 import pyarrow as pa
@@ -33,7 +35,7 @@ from forebay_state_api.reading.choosing import ReadFrom, reader_settings
 from forebay_state_api.reading.difference import Difference
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import ManualClock
+from forebay_state_api.testing import KeyedJob, ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,30 +46,49 @@ class Account:
     cents: int
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Returns the directory of a job and the job, which is run once for each backend."""
+
+    @cache
+    def stored(backend_class):
+        directory = tmp_path_factory.mktemp("stored")
+        job = KeyedJob(
+            backend_class,
+            open_storage(str(directory)),
+            descriptors=(
+                ValueStateDescriptor("account", Account),
+                ListStateDescriptor("seen", int),
+                MapStateDescriptor("cards", str, float),
+                ValueStateDescriptor("last", str, ttl=StateTtlConfig(timedelta(hours=1))),
+            ),
+            key_type=tuple[str, int],
+            parallelism=2,
+            clock=ManualClock(START),
+        )
+        job.scripts(
+            [
+                (("ann", 1), [("account.update", Account("ann", 150)), ("seen.add", 3)]),
+                (("bob, jr", 2), [("account.update", Account("bob", 20)), ("cards.put", "x", 1.5)]),
+            ]
+        )
+        job.scripts(
+            [
+                (("ann", 1), [("account.update", Account("ann", 99)), ("seen.add", 4)]),
+                (("ann", 1), [("last.update", "now"), ("namespace", "w"), ("seen.add", 7)]),
+            ]
+        )
+        job.do(("cid", 3), ("seen.add", 1))
+        return directory, job
+
+    return stored
+
+
 @pytest.fixture
-def job(make_job):
-    job = make_job(
-        ValueStateDescriptor("account", Account),
-        ListStateDescriptor("seen", int),
-        MapStateDescriptor("cards", str, float),
-        ValueStateDescriptor("last", str, ttl=StateTtlConfig(timedelta(hours=1))),
-        key_type=tuple[str, int],
-        parallelism=2,
-        clock=ManualClock(START),
-    )
-    job.scripts(
-        [
-            (("ann", 1), [("account.update", Account("ann", 150)), ("seen.add", 3)]),
-            (("bob, jr", 2), [("account.update", Account("bob", 20)), ("cards.put", "x", 1.5)]),
-        ]
-    )
-    job.scripts(
-        [
-            (("ann", 1), [("account.update", Account("ann", 99)), ("seen.add", 4)]),
-            (("ann", 1), [("last.update", "now"), ("namespace", "w"), ("seen.add", 7)]),
-        ]
-    )
-    job.do(("cid", 3), ("seen.add", 1))
+def job(stored, backend_class, tmp_path):
+    """The job; ``tmp_path`` is a copy of its state directory."""
+    directory, job = stored(backend_class)
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     return job
 
 

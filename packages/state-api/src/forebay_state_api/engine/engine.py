@@ -161,7 +161,7 @@ class Engine:
             journal=journal,
         )
         self.rows_out = self.scheduler.rows_out
-        """The rows of the running record, and where records fail together, of those that ended."""
+        """The running record's rows, after others that the scheduler has not emitted yet."""
         self.states: dict[str, DeclaredState] = {}
         self.ttl_switched = False
         """Whether `open` failed with a `TtlSwitchedError`."""

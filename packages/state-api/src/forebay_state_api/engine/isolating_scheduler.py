@@ -51,7 +51,11 @@ class IsolatingScheduler(Scheduler):
         super().__init__(*arguments, **named)
         self.journal = Journal()
         self.checked_rows = error_rows.checked_rows()
-        """The rows of records that have ended; `rows_out` has the running record's alone."""
+        """The rows of records that have ended.
+
+        `rows_out` has the running record's, after those of no record, until a record ends: rows of
+        the broadcast input, and what the loop's callbacks collect.
+        """
         self._error_limit = error_rows.limit
         self._first: list[FailedRecord] = []
         self._closing = RecordDeadlines(awaits.CLOSING_S)
@@ -65,11 +69,14 @@ class IsolatingScheduler(Scheduler):
     def emit(self) -> None:
         """Check the rows of the running record, which has ended, and emit them.
 
-        Where it runs within other code that has emitted rows, they stay behind those.
+        Rows of no record come before them. Those of the broadcast input are not complete while it
+        visits keys.
         """
         rows = self.rows_out
         if self.mark:
             self.checked_rows.check(rows[self.mark :])
+            if not self.fails_batch:
+                self.emit_unchecked()
             return
         if not self.checked_rows.add_usual(rows):
             self.checked_rows.add(rows)
@@ -81,9 +88,10 @@ class IsolatingScheduler(Scheduler):
 
     @property
     def rows_ready(self) -> int:
-        return len(self.checked_rows)
+        return len(self.checked_rows) + len(self.rows_out)
 
     def take_rows(self) -> Sequence[Any]:
+        self.emit_unchecked()
         return self.checked_rows.take()
 
     def _run_ready(self) -> None:
@@ -106,7 +114,7 @@ class IsolatingScheduler(Scheduler):
                 # It was cancelled with its record, and leaves nothing behind either.
                 undo(record.log)
                 record.log = None
-                record.rows = record.rows[:1]
+                record.rows = record.rows and record.rows[:1]
 
     def _hold_back(self, record: Any) -> None:
         super()._hold_back(record)
@@ -123,7 +131,6 @@ class IsolatingScheduler(Scheduler):
             record.rows is None
             and record.error is None
             and not record.unread
-            and not self.mark
             and self.checked_rows.add_usual(rows_out)
         ):
             rows_out.clear()
@@ -146,8 +153,9 @@ class IsolatingScheduler(Scheduler):
             except Exception as raised:  # noqa: BLE001 - a child raised it, or a row does not fit
                 record.error = record.error or raised
             self._drop(record, record.error)
-        self.checked_rows.add_unchecked(record.rows)
+        self.rows_out += record.rows
         record.rows = None
+        self.emit_unchecked()
 
     def _emit_all(self, record: Any) -> None:
         """Emit the rows that the record has kept, and its last ones."""
@@ -176,7 +184,8 @@ class IsolatingScheduler(Scheduler):
         row = self._failed_row(error, self.row, self.context._key, self.side)
         self.journal.undo()
         del self.rows_out[self.mark :]
-        self.checked_rows.add_unchecked([row])
+        self.rows_out.append(row)
+        self.emit_unchecked()
         self.tail = FRESH
 
     def _fail_step(self, record: Any, error: Exception) -> None:

@@ -169,8 +169,8 @@ class Scheduler:
         self.done = Done()
         """The future of writes while the record needs no explicit order."""
         self.rows_out: list[Any] = []
-        """Rows of records that have ended, followed by the running record's; the latter alone where
-        records fail alone (`IsolatingScheduler`)."""
+        """Rows of records that have ended, followed by the running record's. Where records fail
+        alone, those that have ended leave it (`IsolatingScheduler`)."""
         self.mark = 0
         """The position in `rows_out` where the rows of the running record begin."""
         self.row: Any = None
