@@ -103,10 +103,13 @@ def test_rows_keep_their_order_from_the_first_that_does_not_pass_on(
 
 def test_a_record_without_rows_adds_none(writer: CountingWriter) -> None:
     tests = RowTests(writer, SCHEMA)
+    assert tests.add_usual([FITTING])
     assert tests.add_usual([])
     tests.add([])
     tests.add_unchecked([])
-    assert isinstance(tests.take(), PassedRows)
+    taken = tests.take()
+    assert isinstance(taken, PassedRows)
+    assert [*taken] == [FITTING]
 
 
 def test_several_rows_are_for_add(writer: CountingWriter) -> None:

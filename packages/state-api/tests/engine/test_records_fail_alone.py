@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pytest
 
 from forebay_state_api import (
+    CheckpointListener,
     FlatMapFunction,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
+    ReducingStateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.engine.checked_rows import CheckedRows
@@ -257,14 +260,26 @@ class Emits(KeyedBroadcastProcessFunction):
         ctx.collect((row,))
 
 
-def emitted(rows, broadcast=(), checked_rows=CheckedRows):
+class WaitsBehindRows(Emits):
+    """Its visits of keys wait for state."""
+
+    def process_broadcast_element(self, row, ctx):
+        async def visit(key, state):
+            return [(key, await state.async_value())]
+
+        ctx.collect((row,))
+        ctx.apply_to_keyed_state(SEEN, visit)
+        ctx.collect((row,))
+
+
+def emitted(rows, broadcast=(), checked_rows=CheckedRows, function=Emits):
     """Return the rows that come of ``rows`` and then of ``broadcast``."""
     job = KeyedJob(
         ReferenceBackend,
         open_storage("memory://emitted"),
         error_rows=ErrorRows(checked_rows=checked_rows),
     )
-    with job.subtask(Emits()) as subtask:
+    with job.subtask(function()) as subtask:
         subtask.process(rows, [row.key for row in rows], [0] * len(rows))
         subtask.process_broadcast(broadcast)
         subtask.drain()
@@ -274,13 +289,43 @@ def emitted(rows, broadcast=(), checked_rows=CheckedRows):
     return taken
 
 
-def test_rows_keep_their_order_whoever_emits_them():
+@pytest.mark.parametrize("function", [Emits, WaitsBehindRows])
+def test_rows_keep_their_order_whoever_emits_them(function):
     rows = [Reading("a", 1), Reading("b", 0), Reading("a", 2), Reading("b", 3)]
-    first, failed, *others = emitted(rows, broadcast=["x", "y"])
+    first, failed, *others = emitted(rows, broadcast=["x", "y"], function=function)
     assert (first, failed.type) == ((1,), "ValueError")
     assert others[:2] == [(2,), (3,)]
     visited = [("a", 2), ("b", 3)]
     assert others[2:] == [("x",), *visited, ("x",), ("y",), *visited, ("y",)]
+
+
+class CollectsApart(KeyedProcessFunction, CheckpointListener):
+    """Collects rows while no record runs; raises for the value 0."""
+
+    def open(self, ctx):
+        self.ctx = ctx
+
+    def notify_checkpoint_complete(self, version):
+        self.ctx.collect(("notified",))
+
+    async def process_element(self, row, ctx):
+        if row.value == 0:
+            raise ValueError("zero")
+        if row.value == 1:
+            asyncio.get_running_loop().call_soon(ctx.collect, ("soon",))
+            await asyncio.sleep(0)
+        return [(row.value,)]
+
+
+@pytest.mark.parametrize("on_error", ["fail", "column"])
+def test_rows_of_no_record_are_emitted_with_all_others(on_error):
+    failing, failed = ([0], ["ValueError"]) if on_error == "column" else ([], [])
+    with FunctionHarness(CollectsApart(), "key", on_error=on_error) as harness:
+        for before in ([], ["notified"]):
+            given = [Reading("a", value) for value in (1, 2, *failing, 3)]
+            rows = [getattr(row, "type", None) or row[0] for row in harness.process(given)]
+            assert rows == [*before, "soon", 1, 2, *failed, 3]
+            assert harness.metrics.rows_out == len(rows)
 
 
 def test_the_rows_of_records_are_admitted_and_others_are_not():
@@ -310,3 +355,42 @@ def test_a_record_that_emits_a_row_that_does_not_fit_emits_nothing_else():
         subtask.drain()
         failed, *others = subtask.take_rows()
     assert (failed.message, others) == ("two", [(5,), (6,)])
+
+
+class LeavesATask(KeyedProcessFunction):
+    """Adds each value to a sum, which raises for 0; a task of the record takes its time to end."""
+
+    ended: ClassVar[list[str]] = []
+
+    def open(self, ctx):
+        self.sum = ctx.get_reducing_state(ReducingStateDescriptor("sum", self._add, int))
+
+    @staticmethod
+    def _add(one, other):
+        if other == 0:
+            raise ValueError("zero")
+        return one + other
+
+    async def _task(self):
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0)
+            self.ended.append("task")
+
+    async def process_element(self, row, ctx):
+        if row.value == 0:
+            task = asyncio.create_task(self._task())
+            await asyncio.sleep(0)
+        await self.sum.async_add(row.value)
+        if row.value == 0:
+            await task
+        return [(row.key, await self.sum.async_get())]
+
+
+def test_a_task_ends_its_finally_after_an_answer_has_failed_its_record():
+    LeavesATask.ended.clear()
+    with FunctionHarness(LeavesATask(), "key", on_error="column", late_answers=1) as harness:
+        harness.process([Reading("a", 1)])
+        failed, last = harness.process([Reading("a", 0), Reading("a", 3)])
+    assert (failed.message, last, LeavesATask.ended) == ("zero", ("a", 4), ["task"])

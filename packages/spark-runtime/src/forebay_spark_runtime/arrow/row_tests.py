@@ -73,7 +73,8 @@ class PassedRows(Sequence[tuple[Any, ...]]):
 
     def __getitem__(self, place: int | slice) -> tuple[Any, ...] | PassedRows:
         if isinstance(place, int):
-            return tuple(column[place] for column in self.columns())
+            first = range(len(self))[place] * self.width
+            return tuple(self.values[first : first + self.width])
         start, stop, step = place.indices(len(self))
         if step != 1:
             raise ValueError("rows are cut into slices of neighbours")
