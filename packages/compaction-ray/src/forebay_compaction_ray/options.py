@@ -69,7 +69,8 @@ class RemoteOptions:
     request_retries: int = option(
         int,
         2,
-        "Number of times that a compaction that a worker did not finish is tried again.",
+        "Number of times that a compaction that a worker did not finish is tried again; with "
+        "`fail`, more often until `queue-timeout` is over.",
         minimum=0,
         name="request.retries",
     )
