@@ -347,6 +347,18 @@ def test_a_chain_passes_rows_and_the_watermark():
         assert chain.advance_watermark(NOON + MINUTE) == [("a", NOON + MINUTE)]
 
 
+def test_the_end_fires_the_timers_of_every_operator_of_a_chain():
+    clock = ManualClock()
+    shared = {"clock": clock, "event_time": "at", "schema": "key string, at timestamp"}
+    with HarnessChain(
+        FunctionHarness(Delayed(), "key", **shared), FunctionHarness(Late(), "key", **shared)
+    ) as chain:
+        assert chain.process([Row("a")]) == []
+        ended = chain.process([Row("b")], end=True)
+        assert sorted(ended) == [("a", NOON + MINUTE), ("b", NOON + MINUTE)]
+        assert chain.process([], end=True) == []
+
+
 def test_a_chain_of_nothing_or_with_two_clocks():
     with pytest.raises(ConfigurationError, match="at least one"):
         HarnessChain()

@@ -32,16 +32,19 @@ class HarnessChain:
             )
         self._harnesses: Final[Sequence[FunctionHarness]] = harnesses
 
-    def process(self, rows: Iterable[Any]) -> list[Any]:
+    def process(self, rows: Iterable[Any], *, end: bool = False) -> list[Any]:
         """Run one micro-batch of each operator; return the rows that the last one emits.
+
+        :param rows: the rows of the first operator.
+        :param end: whether they are the last rows of a bounded DataFrame, after which all
+            event-time timers of each operator fire; default: ``False``.
 
         An operator that fails commits nothing, and those after it do not run. Those before it have
         committed, so a repeated call counts its rows twice in their state; on Spark the batch fails
-        as a whole. For a second input or the end of a bounded DataFrame, call `process` of each
-        harness instead.
+        as a whole. For a second input, call `process` of each harness instead.
         """
         for harness in self._harnesses:
-            rows = harness.process(rows)
+            rows = harness.process(rows, end=end)
         return list(rows)
 
     def advance_watermark(self, to: datetime) -> list[Any]:
