@@ -295,7 +295,7 @@ def test_clocks_and_counts_of_late_rows_need_no_timers():
         assert (h.metrics.late_rows, h.metrics.late_rows_dropped) == (2, 2)
         h.restart(parallelism=3)
         assert h.process([Visit("b", late)]) == []
-        with pytest.raises(ConfigurationError, match="on_timer"):
+        with pytest.raises(ConfigurationError, match="or KeyedBroadcastProcessFunction"):
             h.restart(lambda row, ctx: ctx.timers.list_event_time()).process([Visit("a", start)])
 
 

@@ -581,5 +581,6 @@ class NoTimers(Clocks):
     def __getattr__(self, name: str) -> NoReturn:
         raise ConfigurationError(
             f"ctx.timers.{name}: {self._function} has no on_timer method; timers are for a "
-            "KeyedProcessFunction or KeyedCoProcessFunction that defines one"
+            "KeyedProcessFunction, KeyedCoProcessFunction or KeyedBroadcastProcessFunction that "
+            "defines one"
         )
