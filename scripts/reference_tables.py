@@ -11,10 +11,10 @@ import attrs
 from forebay_compaction_ray.events import EVENTS, REPORTED
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import GATEWAY
-from forebay_state_api.calls.counts import Counts
 from forebay_state_api.calls.wait_metrics import WAIT
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
+from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import CORE, PREFIX, Setting, settings_of
 

@@ -13,10 +13,10 @@ from forebay_spark_runtime.waiting import arrow_in
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arrow_in import InputLayout, Segmenter, partition_of
 from forebay_spark_runtime.waiting.arrow_out import AnswerWriter, FailedRow
-from forebay_state_api.calls.counts import Counts
-from forebay_state_api.calls.histogram import Histogram
 from forebay_state_api.errors import ConfigurationError, FunctionError, OutputSchemaError
 from forebay_state_api.metrics import total
+from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.histogram import Histogram
 
 
 def batch(rows, partition=0):

@@ -8,9 +8,9 @@ import pytest
 
 from forebay_spark_runtime.waiting import reports
 from forebay_spark_runtime.waiting.reports import TaskReport, WaitMetrics, add_newest
-from forebay_state_api.calls.counts import Counts
-from forebay_state_api.calls.histogram import Histogram
 from forebay_state_api.calls.wait_metrics import WAIT, wait_figures
+from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.histogram import Histogram
 
 
 def report(query, batch_id, partition="0", rows=1):

@@ -8,10 +8,10 @@ import pytest
 
 from forebay_state_api import CleanupOnRead, StateTtlConfig, StateVisibility, UpdateType
 from forebay_state_api.contract.changes import ABSENT
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.states.list import KeyedListState
 from forebay_state_api.engine.states.reducing import KeyedReducingState
 from forebay_state_api.engine.states.ttl import TtlListState, TtlMergingState, TtlPolicy, with_ttl
+from forebay_state_api.metrics.engine import EngineMetrics
 
 NOW = 1_000
 OLD, LIVE = (990, "old"), (991, "live")

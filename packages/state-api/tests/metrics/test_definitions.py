@@ -7,7 +7,10 @@ import re
 import pytest
 
 from forebay_state_api.metrics import KEYED, Kind, Metric, Unit
+from forebay_state_api.metrics.calls import Counts
 from forebay_state_api.metrics.definitions import AREAS
+from forebay_state_api.metrics.engine import EngineMetrics
+from forebay_state_api.metrics.fields import keyed_numbers
 
 NAME = re.compile(rf"forebay_({'|'.join(AREAS)})(_[a-z]+)+")
 
@@ -25,6 +28,18 @@ def test_no_two_metrics_share_a_name_or_a_key() -> None:
     keys = [key for metric in KEYED for key in metric.keys]
     assert len(set(keys)) == len(keys)
     assert len({metric.name for metric in KEYED}) == len(KEYED)
+
+
+@pytest.mark.parametrize("counted", [EngineMetrics, Counts])
+def test_every_field_with_a_key_is_defined_once(counted: type[EngineMetrics | Counts]) -> None:
+    keys = list(keyed_numbers(counted()))
+    assert [metric.key for metric in KEYED if metric.key in keys] == keys
+
+
+def test_a_field_of_which_the_largest_counts_is_a_gauge() -> None:
+    found = {metric.key: metric for metric in KEYED}
+    assert (found["in_flight_max"].kind, found["in_flight_max"].add) == (Kind.GAUGE, max)
+    assert (found["rows_in"].kind, found["call_tries"].kind) == (Kind.COUNTER, Kind.COUNTER)
 
 
 def test_a_label_is_the_end_of_the_key_and_not_of_the_name() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import attrs
 
 from forebay_state_api.metrics import described, metric, nonzero, shown, total
+from forebay_state_api.metrics.fields import keyed_numbers
 
 
 @attrs.define(kw_only=True)
 class Numbers:
     rows: int = metric("Rows.")
-    most: int = metric("The most rows.", add=max)
+    most: int = metric("The most rows.", key="rows_max", add=max)
     took_s: float = metric("Seconds.", add=max, zero=float)
 
 
@@ -29,3 +30,7 @@ def test_what_is_0_is_left_out() -> None:
 
 def test_what_the_documentation_says() -> None:
     assert described(Numbers)["most"] == "The most rows."
+
+
+def test_fields_with_a_key_are_numbers_of_keyed_operators() -> None:
+    assert keyed_numbers(Numbers(rows=2, most=0)) == {"rows_max": 0}

@@ -30,9 +30,9 @@ from forebay_state_api.calls.caller import (
     NoClient,
     ReplaceableClient,
 )
-from forebay_state_api.calls.counts import Counts
 from forebay_state_api.calls.current_call import CURRENT
 from forebay_state_api.calls.worker_slots import Sweeper, WorkerSlot
+from forebay_state_api.metrics.calls import Counts
 
 SAMPLED: Final = 8
 """After the first thousands of bare calls, every ``SAMPLED``-th is timed; a power of two."""

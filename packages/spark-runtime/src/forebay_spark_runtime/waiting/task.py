@@ -36,11 +36,11 @@ from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
-from forebay_state_api.calls.counts import Counts
 from forebay_state_api.calls.idempotency import idempotency_key
 from forebay_state_api.calls.operator_clients import CLOSING_S, KeptClient, clients_of
 from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.pickling import unpickled
+from forebay_state_api.metrics.calls import Counts
 
 _log = logging.getLogger(__name__)
 

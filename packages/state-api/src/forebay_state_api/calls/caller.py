@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
-from forebay_state_api.calls.counts import Counts
 from forebay_state_api.calls.current_call import CURRENT
 from forebay_state_api.calls.operator_clients import is_closed
 from forebay_state_api.calls.policies import Batch, Rate, Retry, Verdict
@@ -21,6 +20,7 @@ from forebay_state_api.calls.rate import RateLimiter
 from forebay_state_api.calls.retry import ClientBrokenError, RecordTries, RetryPolicy, later
 from forebay_state_api.calls.worker_slots import NEVER, Sweeper, WorkerSlot
 from forebay_state_api.errors import FunctionError
+from forebay_state_api.metrics.calls import Counts
 
 AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 OnError: TypeAlias = Callable[[Any, BaseException, int], Any]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.calls.counts import Counts
 from forebay_state_api.metrics import Kind, Metric, Unit
+from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.fields import definition
 from forebay_state_api.metrics.keyed import READ_BOUNDS
 
 _SECONDS: Final = "_s"
@@ -17,7 +17,6 @@ _LATENCY: Final = "latency"
 
 def _metric(field: attrs.Attribute[Any]) -> Metric:
     """Return the definition of a metric, from the field of `Counts` that counts it."""
-    meaning, add = field.metadata["meaning"], field.metadata["add"]
     if field.name == _LATENCY:
         return Metric(
             area="wait",
@@ -28,14 +27,8 @@ def _metric(field: attrs.Attribute[Any]) -> Metric:
             labels=("le",),
             values=READ_BOUNDS,
         )
-    return Metric(
-        area="wait",
-        what=field.name.removesuffix(_SECONDS),
-        kind=Kind.COUNTER if add is operator.add else Kind.GAUGE,
-        unit=Unit.SECONDS if field.name.endswith(_SECONDS) else Unit.COUNT,
-        meaning=meaning,
-        add=add,
-    )
+    unit = Unit.SECONDS if field.name.endswith(_SECONDS) else Unit.COUNT
+    return definition(field, area="wait", what=field.name.removesuffix(_SECONDS), unit=unit)
 
 
 _BY_FIELD: Final = {field.name: _metric(field) for field in attrs.fields(Counts)}

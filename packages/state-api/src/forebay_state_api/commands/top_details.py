@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from forebay_state_api.calls.histogram import Histogram
 from forebay_state_api.commands.phase_bars import phase_bar, phase_legend
 from forebay_state_api.commands.quantities import (
     bytes_text,
@@ -16,6 +15,7 @@ from forebay_state_api.commands.quantities import (
     seconds_text,
     share_text,
 )
+from forebay_state_api.metrics.histogram import Histogram
 from forebay_state_api.observing import symptoms_of
 
 if TYPE_CHECKING:

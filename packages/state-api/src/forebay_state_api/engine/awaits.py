@@ -23,12 +23,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forebay_state_api.engine.forced_end import close_coroutine
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.record_task import RecordTask
 from forebay_state_api.engine.wait_limit import WaitLimit
 from forebay_state_api.engine.waiting_lines import where_it_waits
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import current_scheduler, enter_scheduler
+from forebay_state_api.metrics.engine import EngineMetrics
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.record import Record

@@ -24,7 +24,6 @@ from forebay_state_api.engine.hints import hint
 from forebay_state_api.engine.host import StateHost
 from forebay_state_api.engine.isolating_scheduler import IsolatingScheduler
 from forebay_state_api.engine.measures import Measures, figures_of
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
 from forebay_state_api.engine.record_calls import RecordCalls, declared_calls
@@ -64,6 +63,7 @@ from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.functions import Function, called
 from forebay_state_api.job.futures import enter_scheduler
+from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.user_frames import users_frames

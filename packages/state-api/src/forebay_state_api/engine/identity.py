@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
+from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.versions.epochs import RunIdentity
 
 if TYPE_CHECKING:

@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from forebay_state_api.calls.histogram import Histogram
+from forebay_state_api.metrics.fields import keyed_numbers
+from forebay_state_api.metrics.histogram import Histogram
 from forebay_state_api.metrics.keyed import READ_BOUNDS
 from forebay_state_api.metrics.phases import PhaseClock
 from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 
 if TYPE_CHECKING:
-    from forebay_state_api.calls.counts import Counts
     from forebay_state_api.contract.files import CommittedState
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.engine.metrics import EngineMetrics
-
-_ENGINE: Final = {
-    "rows_in": "records",
-    "rows_out": "rows_out",
-    "failed_records": "failed",
-    "late_rows": "late_rows",
-    "late_rows_dropped": "late_rows_dropped",
-    "keys_touched": "keys_touched",
-    "values_expired": "values_expired",
-    "timers_registered": "timers_registered",
-    "timers_added": "timers_added",
-    "timers_fired": "timers_fired",
-    "timers_late": "timers_late",
-    "in_flight_max": "largest_in_flight",
-    "blocked_max": "largest_blocked",
-    "calls_awaited": "calls_awaited",
-    "state_requests": "requests",
-    "state_request_batches": "request_batches",
-    "read_ahead_cells": "read_ahead_cells",
-    "sync_waits": "sync_waits",
-}
-"""Key of a metric → the field of `EngineMetrics` that counts it."""
-
-
-_CALLS: Final = ("tries", "retries", "timeouts", "laters", "failed", "hedges", "hedges_won")
-"""The counts of ``ctx.call`` that are metrics."""
+    from forebay_state_api.metrics.calls import Counts
 
 
 class Measures:
@@ -107,17 +81,9 @@ def phase_figures(clock: PhaseClock) -> dict[str, float]:
     return {f"phase_seconds_{p}": round(s, 6) for p, s in clock.seconds().items()}
 
 
-def engine_figures(metrics: EngineMetrics) -> dict[str, float]:
-    """Return the engine's counts by the keys of metrics."""
-    return {key: getattr(metrics, field) for key, field in _ENGINE.items()}
-
-
 def figures_of(calls: Counts) -> dict[str, float]:
     """Return the counts of ``ctx.call`` by the keys of metrics."""
-    found: dict[str, float] = {
-        **{f"call_{name}": getattr(calls, name) for name in _CALLS},
-        "calls_in_flight_max": calls.in_flight_max,
-    }
+    found = keyed_numbers(calls)
     for bound in READ_BOUNDS[:-1]:
         found[f"call_seconds_{bound}"] = calls.latency.at_most(float(bound))
     found["call_seconds_inf"] = calls.latency.counts.total()

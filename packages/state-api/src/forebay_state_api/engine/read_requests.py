@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.errors import ForebayError, PluginError
 from forebay_state_api.job.futures import Promise
+from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.threads import ReadThreads
 
 READ_THREADS: Final = 4

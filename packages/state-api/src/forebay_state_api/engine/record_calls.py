@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from forebay_state_api.calls.caller import Caller, ReplaceableClient
-from forebay_state_api.calls.counts import Counts
 from forebay_state_api.calls.declared import Calls
 from forebay_state_api.calls.worker_slots import Sweeper, WorkerSlot
+from forebay_state_api.metrics.calls import Counts
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.record import Record

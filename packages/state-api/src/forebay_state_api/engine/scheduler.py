@@ -30,7 +30,6 @@ from forebay_state_api.engine.awaits import (
 )
 from forebay_state_api.engine.loop_watch import loop_watch
 from forebay_state_api.engine.measures import Measures
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.read_requests import (
     Inbox,
     ReadExecutor,
@@ -58,6 +57,7 @@ from forebay_state_api.job.futures import (
     StateFuture,
     enter_scheduler,
 )
+from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.phases import Phase
 
 _log = logging.getLogger(__name__)

@@ -32,8 +32,7 @@ from forebay_state_api.contract.files import CommittedState
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
-from forebay_state_api.engine.measures import Measures, commit_figures, engine_figures
-from forebay_state_api.engine.metrics import EngineMetrics
+from forebay_state_api.engine.measures import Measures, commit_figures
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
 from forebay_state_api.engine.prefetch import SiblingCaches
 from forebay_state_api.engine.record_methods import timer_method
@@ -47,6 +46,8 @@ from forebay_state_api.engine.task_clients import TaskClients, open_clients
 from forebay_state_api.engine.timers.watermark import ALWAYS, TimerClocks, times_of
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.metrics.engine import EngineMetrics
+from forebay_state_api.metrics.fields import keyed_numbers
 from forebay_state_api.metrics.figures import nested
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 from forebay_state_api.metrics.phases import Phase
@@ -526,7 +527,7 @@ class Subtask:
         """Return what was measured so far, by the keys of metrics."""
         return {
             **self.measures.phases(),
-            **engine_figures(self.metrics),
+            **keyed_numbers(self.metrics),
             **self.measures.rows_of_groups(),
             **self.engine.call_figures(),
             **self.measures.storage(),

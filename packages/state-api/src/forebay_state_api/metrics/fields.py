@@ -1,36 +1,63 @@
 """Metrics: numbers for people, each declared once with its name, meaning and way to add up.
 
-A class of metrics is an attrs class whose fields are made by `metric`. Sums, log texts and the
-tables in the documentation are derived from the fields.
+A class of metrics is an attrs class whose fields are made by `metric`. Sums, log texts, definitions
+for Prometheus and the tables in the documentation are derived from the fields.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import attrs
 
-__all__ = ["described", "metric", "nonzero", "shown", "total"]
+from forebay_state_api.metrics.definitions import Kind, Metric, Unit
 
 T = TypeVar("T", bound=attrs.AttrsInstance)
 
 _MEANING: Final = "meaning"
 _ADD: Final = "add"
+_KEY: Final = "key"
 
 
 def metric(
-    meaning: str, *, add: Callable[[Any, Any], Any] = operator.add, zero: Callable[[], Any] = int
+    meaning: str,
+    *,
+    key: str | None = None,
+    add: Callable[[Any, Any], Any] = operator.add,
+    zero: Callable[[], Any] = int,
 ) -> Any:
     """Return a field for a metric.
 
     :param meaning: one sentence for the documentation.
+    :param key: its key among the metrics of keyed operators, which manifests store; default: it is
+        none of them.
     :param add: combines two readings into one; default: the sum.
     :param zero: returns the initial value; default: 0.
     """
-    return attrs.field(factory=zero, metadata={_MEANING: meaning, _ADD: add})
+    return attrs.field(factory=zero, metadata={_MEANING: meaning, _KEY: key, _ADD: add})
+
+
+def keyed_fields(kind: type[attrs.AttrsInstance]) -> Mapping[str, attrs.Attribute[Any]]:
+    """Return key → field, of the fields that are metrics of keyed operators."""
+    return {key: field for field in attrs.fields(kind) if (key := field.metadata[_KEY])}
+
+
+def keyed_numbers(reading: attrs.AttrsInstance) -> dict[str, float]:
+    """Return key → number, of the fields that are metrics of keyed operators."""
+    return {key: getattr(reading, one.name) for key, one in keyed_fields(type(reading)).items()}
+
+
+def definition(
+    field: attrs.Attribute[Any], *, area: str, what: str, unit: Unit = Unit.COUNT
+) -> Metric:
+    """Return the definition of a field: a sum is a counter, anything else a gauge."""
+    add = field.metadata[_ADD]
+    kind = Kind.COUNTER if add is operator.add else Kind.GAUGE
+    meaning = field.metadata[_MEANING]
+    return Metric(area=area, what=what, kind=kind, unit=unit, meaning=meaning, add=add)
 
 
 def total(kind: type[T], readings: Iterable[T]) -> T:

@@ -30,7 +30,6 @@ from forebay_state_api.engine.arguments import (
 )
 from forebay_state_api.engine.checked_rows import CheckedRows
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
 from forebay_state_api.engine.pickling import pickled_function
 from forebay_state_api.engine.read_state import read_state
@@ -48,6 +47,7 @@ from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.keys import canonical_key, key_group_of
 from forebay_state_api.metrics import total
+from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
 from forebay_state_api.storage.opening import open_storage

@@ -26,7 +26,7 @@ from forebay_state_api.job.ttl import StateTtlConfig, StateVisibility, UpdateTyp
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost
-    from forebay_state_api.engine.metrics import EngineMetrics
+    from forebay_state_api.metrics.engine import EngineMetrics
 
 _log = logging.getLogger(__name__)
 _time_of: Final = itemgetter(0)

@@ -47,9 +47,9 @@ from forebay_state_api.keys import key_group_range_of
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import Table
     from forebay_state_api.engine.host import StateHost
-    from forebay_state_api.engine.metrics import EngineMetrics
     from forebay_state_api.job.context import RuntimeContext
     from forebay_state_api.job.descriptors import StateDescriptor
+    from forebay_state_api.metrics.engine import EngineMetrics
 
 Entry = tuple[datetime, Any, int]
 """An entry for `RecordMethod.run`: the timer's time as its row, its key and key group."""

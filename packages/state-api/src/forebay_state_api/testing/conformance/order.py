@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from forebay_state_api.contract.backend import Capability, StateBackend
-from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import BackendSubject, Manner, NewJob, Recorded

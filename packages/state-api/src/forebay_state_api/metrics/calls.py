@@ -6,24 +6,37 @@ from typing import Any, Self
 
 import attrs
 
-from forebay_state_api.calls.histogram import Histogram
-from forebay_state_api.metrics import metric, shown
+from forebay_state_api.metrics.fields import metric, shown
+from forebay_state_api.metrics.histogram import Histogram
 
 
 @attrs.define(kw_only=True)
 class Counts:
-    """The counts of one task, or the totals of several."""
+    """The counts of one task, or the totals of several.
+
+    Those with a key are counted of a keyed operator's ``ctx.call``, too; manifests hold them in
+    this order.
+    """
 
     rows: int = metric("Rows that were read.")
-    tries: int = metric("Calls that were made, without hedges.")
-    retries: int = metric("Tries after the first one of their call.")
-    timeouts: int = metric("Tries that ran out of time.")
-    laters: int = metric("Tries that a server answered with 429, or 503 and `Retry-After`.")
-    failed: int = metric("Rows whose error went to `on_error`.")
+    tries: int = metric("Calls that were made, without hedges.", key="call_tries")
+    retries: int = metric("Tries after the first one of their call.", key="call_retries")
+    timeouts: int = metric("Tries that ran out of time.", key="call_timeouts")
+    laters: int = metric(
+        "Tries that a server answered with 429, or 503 and `Retry-After`.", key="call_laters"
+    )
+    failed: int = metric(
+        "Calls whose last try failed; in a wait, rows whose error went to `on_error`.",
+        key="call_failed",
+    )
     carried: int = metric("Rows that were left for the next micro-batch.")
-    hedges: int = metric("Second calls that were started because the first one took long.")
-    hedges_won: int = metric("Second calls that answered first.")
-    in_flight_max: int = metric("The most calls at one time in one task.", add=max)
+    hedges: int = metric(
+        "Second calls that were started because the first one took long.", key="call_hedges"
+    )
+    hedges_won: int = metric("Second calls that answered first.", key="call_hedges_won")
+    in_flight_max: int = metric(
+        "The most calls at one time in one task.", key="calls_in_flight_max", add=max
+    )
     blocked_max: int = metric(
         "The most answers that waited for an earlier one in one task, as sampled.",
         add=max,
