@@ -26,6 +26,14 @@ def test_the_rule_goes_as_plain_data_and_fits_into_64_bits(ttl):
     assert expiry.until_us(NO_TIME) < FIRST, "without a time nothing has expired"
 
 
+@pytest.mark.parametrize("ttl", [timedelta(microseconds=1), timedelta(days=1), timedelta.max])
+@pytest.mark.parametrize("time_us", [FIRST, 0, LAST])
+def test_data_expire_at_the_first_moment_whose_limit_reaches_their_time(ttl, time_us):
+    expiry = StateTtlConfig(ttl).expiry
+    moment = expiry.expires_us(time_us)
+    assert expiry.until_us(moment - 1) < time_us <= expiry.until_us(moment)
+
+
 def test_what_lives_for_ever_outlives_every_date():
     assert StateTtlConfig(timedelta.max).expiry.until_us(LAST) < FIRST
 

@@ -1,4 +1,4 @@
-"""Expiry: the one rule by which engine, backends and compactors decide that data have expired.
+"""Expiry: the one rule by which engine, backends, compactors and readers find what has expired.
 
 Cells of point tables, elements of lists and entries of maps carry a time. Whatever the state's TTL
 mode, at any moment there is one limit: data with that time or an older one have expired. So a
@@ -40,6 +40,10 @@ class Expiry:
         It never decreases while ``now_us`` does not. At `NO_TIME` nothing has expired.
         """
         return now_us - self.ttl_us
+
+    def expires_us(self, time_us: int) -> int:
+        """Return the first moment, in µs, at which data with this time have expired."""
+        return time_us + self.ttl_us
 
 
 class Deadline:

@@ -25,7 +25,7 @@ from forebay_state_api.reading.columns import (
     Column,
     RowTable,
     column_of,
-    expiry_of,
+    expiry_times,
     nested_types,
     types_of,
 )
@@ -126,10 +126,10 @@ def _value_columns(info: StateInfo, *, flat: bool) -> Iterator[Column]:
     if info.has_ttl:
         written = column_of("written", times, lambda row: row.written)
         yield written
-        ttl_us = info.ttl_us
-        if ttl_us is not None:
+        expiry = info.expiry
+        if expiry is not None:
             field = pa.field("expires", times.type)
-            yield Column(field, lambda rows: expiry_of(written.array(rows), ttl_us))
+            yield Column(field, lambda rows: expiry_times(written.array(rows), expiry))
 
 
 @attrs.frozen

@@ -17,15 +17,19 @@ from forebay_state_api.reading.arrow_types import (
     map_type,
     to_json,
 )
+from forebay_state_api.reading.rows import us_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.contract.expiry import Expiry
     from forebay_state_api.reading.stored_states import StateInfo
 
 ROWS: Final = 65_536
 """Rows in a record batch."""
+_LAST_US: Final = us_of(datetime.max.replace(tzinfo=UTC))
+"""The last moment that a `datetime` can be."""
 _TAKEN: Final = re.compile(
     r"key(_\d+)?|namespace|key_group|.* (value|written|expires)", re.IGNORECASE | re.DOTALL
 )
@@ -166,31 +170,31 @@ def nested_types(info: StateInfo) -> tuple[ArrowType, ArrowType]:
     return ArrowType(pa.list_(value.type), each), ArrowType(pa.list_(times.type), None)
 
 
-def expiry_of(written: pa.Array, ttl_us: int) -> pa.Array:
+def expiry_times(written: pa.Array, expiry: Expiry) -> pa.Array:
     """Return when data expire that were last accessed at ``written``, nested in the same way.
 
     Null: later than any `datetime`.
     """
     lib = arrow()
     if not lib.types.is_nested(written.type):
-        return _later(written, ttl_us)
+        return _expires(written, expiry)
     if lib.types.is_map(written.type):
-        times = expiry_of(written.items, ttl_us)
+        times = expiry_times(written.items, expiry)
         entries = [written.type.key_field, written.type.item_field]
         inner = lib.StructArray.from_arrays([written.keys, times], fields=entries)
     else:
-        inner = expiry_of(written.values, ttl_us)
+        inner = expiry_times(written.values, expiry)
     own = written.buffers()[:2]
     return lib.Array.from_buffers(written.type, len(written), own, children=[inner])
 
 
-def _later(times: pa.Array, by_us: int) -> pa.Array:
-    import pyarrow.compute as pc
-
+def _expires(times: pa.Array, expiry: Expiry) -> pa.Array:
+    """Return when data with these times expire; all data of one micro-batch share one time."""
     lib = arrow()
-    later = pc.add(times, lib.scalar(by_us, lib.duration("us")))
-    last = lib.scalar(datetime.max.replace(tzinfo=UTC), times.type)
-    return pc.if_else(pc.less_equal(later, last), later, None)
+    distinct = times.cast(lib.int64()).dictionary_encode()
+    ends = map(expiry.expires_us, distinct.dictionary.to_pylist())
+    shown = lib.array([end if end <= _LAST_US else None for end in ends], lib.int64())
+    return shown.take(distinct.indices).cast(times.type)
 
 
 def pages(rows: Iterator[Any]) -> Iterator[list[Any]]:

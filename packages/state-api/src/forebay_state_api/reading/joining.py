@@ -11,7 +11,7 @@ from forebay_state_api.contract.changes import Shape
 from forebay_state_api.reading.columns import (
     ROWS,
     KeyColumns,
-    expiry_of,
+    expiry_times,
     nested_types,
     state_columns,
 )
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from forebay_state_api.contract.changes import Changes
+    from forebay_state_api.contract.expiry import Expiry
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.reading.arrow_types import ArrowType
     from forebay_state_api.reading.rows import StateRow
@@ -35,8 +36,8 @@ class _Column:
 
     name: str
     kind: ArrowType
-    expires: str | None = None
-    ttl_us: int = 0
+    expires: str = ""
+    expiry: Expiry | None = None
 
 
 class StateJoin:
@@ -57,7 +58,7 @@ class StateJoin:
         fields = [*self._keys.fields]
         for column in self._columns:
             fields.append(pa.field(column.name, column.kind.type))
-            if column.expires is not None:
+            if column.expiry is not None:
                 fields.append(pa.field(column.expires, column.kind.type))
         return fields
 
@@ -85,8 +86,8 @@ class StateJoin:
             values = joined.column(column.name)[page]
             array = column.kind.array(values, f"column {column.name!r}")
             yield array
-            if column.expires is not None:
-                yield expiry_of(array, column.ttl_us)
+            if column.expiry is not None:
+                yield expiry_times(array, column.expiry)
 
     def _joined(self, part: KeyGroupRange) -> _JoinedColumns:
         joined = self._empty()
@@ -111,8 +112,7 @@ def _columns_of(info: StateInfo) -> Iterator[_Column]:
     value, times = nested_types(info)
     yield _Column(names.value, value)
     if info.has_ttl:
-        expires = None if info.ttl_us is None else names.expires
-        yield _Column(names.written, times, expires, info.ttl_us or 0)
+        yield _Column(names.written, times, names.expires, info.expiry)
 
 
 class _JoinedColumns:

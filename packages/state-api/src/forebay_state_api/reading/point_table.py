@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import PointChanges
 from forebay_state_api.reading.arrow_types import arrow
-from forebay_state_api.reading.columns import KeyColumns, expiry_of, nested_types
+from forebay_state_api.reading.columns import KeyColumns, expiry_times, nested_types
 from forebay_state_api.reading.stored_states import read_by_position
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PointTable:
         fields = [*self._keys.fields, lib.field("value", self._value.type)]
         if info.has_ttl:
             fields.append(lib.field("written", self._times.type))
-            if info.ttl_us is not None:
+            if info.expiry is not None:
                 fields.append(lib.field("expires", self._times.type))
         self._schema: Final[pa.Schema] = lib.schema(fields)
 
@@ -56,8 +56,8 @@ class PointTable:
         arrays.append(self._value.array(values, "column 'value'"))
         if times is not None:
             arrays.append(self._times.array(times, "column 'written'"))
-            if self._info.ttl_us is not None:
-                arrays.append(expiry_of(arrays[-1], self._info.ttl_us))
+            if self._info.expiry is not None:
+                arrays.append(expiry_times(arrays[-1], self._info.expiry))
         return arrow().RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

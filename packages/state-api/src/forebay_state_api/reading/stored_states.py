@@ -12,6 +12,7 @@ from forebay_state_api.codecs import codec_for, describe_type, stored_codec
 from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
+from forebay_state_api.contract.expiry import Expiry
 from forebay_state_api.engine.timers.cells import TIMER_TABLES, TIMERS
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
 
@@ -47,6 +48,11 @@ class StateInfo:
     def ttl_us(self) -> int | None:
         """`ttl` in µs."""
         return None if self.ttl is None else self.ttl // timedelta(microseconds=1)
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """The rule by which its data expire; ``None`` without `ttl`."""
+        return None if self.ttl_us is None else Expiry(self.ttl_us)
 
 
 def states_of(manifests: Sequence[Manifest]) -> dict[str, StateInfo]:

@@ -120,6 +120,6 @@ class VersionContent:
 
     def expired_until(self, info: StateInfo) -> int | None:
         """Return the newest time of last access, in µs, that has expired; ``None``: none has."""
-        if self._show_expired or self.now_us is None or info.ttl_us is None:
+        if self._show_expired or self.now_us is None or info.expiry is None:
             return None
-        return self.now_us - info.ttl_us
+        return info.expiry.until_us(self.now_us)
