@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.errors import ConfigurationError
@@ -46,10 +46,22 @@ def merged(stored: Iterable[Mapping[str, Any]], declared: Mapping[str, Any]) -> 
     return {name: entry for entries in (*stored, declared) for name, entry in entries.items()}
 
 
-def metrics_of(committed: CommittedState) -> dict[str, Any]:
-    """Return the numbers about a commit that a manifest records for people."""
-    return {
+def committed_fields(
+    committed: CommittedState, *, operator_files: Sequence[str], metrics: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields of a manifest that follow from its backend's commit.
+
+    ``operator_files`` are the files of operator state; ``metrics`` are numbers for people, to which
+    those of the commit are added.
+    """
+    sizes = {
         "keys": committed.keys,
         "bytes_total": committed.bytes_total,
         "bytes_written": committed.bytes_written,
+    }
+    return {
+        "files": committed.files,
+        "meta": committed.meta,
+        "protected": [*committed.protected, *operator_files],
+        "metrics": {**metrics, **sizes},
     }

@@ -27,7 +27,7 @@ from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.errors import ConfigurationError, FencedError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
-from forebay_state_api.versions.commit import metrics_of
+from forebay_state_api.versions.commit import committed_fields
 from forebay_state_api.versions.epochs import (
     UNKNOWN_SPARK_RUN,
     Epochs,
@@ -293,14 +293,13 @@ def _manifest(
         opened_version=target.continues.version,
         now_us=now_us,
         batch_ms=target.batch_ms,
-        files=part.committed.files,
-        meta=part.committed.meta,
-        protected=[*part.committed.protected, *part.operator_files],
         descriptions=part.descriptions,
         generations=part.generations,
         operator_state=part.operator_state,
-        metrics={**part.metrics, **metrics_of(part.committed)},
         times=part.times,
+        **committed_fields(
+            part.committed, operator_files=part.operator_files, metrics=part.metrics
+        ),
     )
 
 

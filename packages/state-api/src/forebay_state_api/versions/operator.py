@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.versions import fencing, layout, opening
 from forebay_state_api.versions.choosing import Entering
 from forebay_state_api.versions.commit import (
     check_subtask,
+    committed_fields,
     mark,
     merged,
-    metrics_of,
 )
 from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.folder import OperatorStorage
@@ -302,13 +300,20 @@ class TaskVersion:
                 f"version {self.version} has already been committed by this task"
             )
         fencing.check_owner(self._operator.storage, self._entering)
-        all_metrics = {**metrics(), **metrics_of(committed)}
-        manifest = attrs.evolve(
-            self._manifest(committed, descriptions, all_metrics),
+        fields = committed_fields(committed, operator_files=operator_files, metrics=metrics())
+        manifest = Manifest(
+            made=self._made,
+            uid=self._operator.uid,
+            backend=self._operator.backend_name,
+            parents=[manifest.id for manifest in self.manifests],
+            opened_version=self.opened_version,
+            now_us=self._now_us,
+            batch_ms=self._batch_ms,
+            descriptions=self._merged("descriptions", descriptions),
             generations=self._merged("generations", generations or {}),
             operator_state=operator_state or {},
-            protected=[*committed.protected, *operator_files],
             times=times or {},
+            **fields,
         )
         put_manifest(self._operator.storage, manifest)
         self._committed = True
@@ -318,25 +323,3 @@ class TaskVersion:
         """Return the entries of the declared states, and of stored states not declared."""
         parents = () if self.converted else self.manifests
         return merged([getattr(parent, part) for parent in parents], declared)
-
-    def _manifest(
-        self,
-        committed: CommittedState,
-        descriptions: Mapping[str, Mapping[str, Any]],
-        metrics: Mapping[str, Any],
-    ) -> Manifest:
-        return Manifest(
-            made=self._made,
-            uid=self._operator.uid,
-            backend=self._operator.backend_name,
-            parents=[manifest.id for manifest in self.manifests],
-            opened_version=self.opened_version,
-            now_us=self._now_us,
-            batch_ms=self._batch_ms,
-            files=committed.files,
-            meta=committed.meta,
-            protected=(),
-            descriptions=self._merged("descriptions", descriptions),
-            operator_state={},
-            metrics=metrics,
-        )
