@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.errors import FunctionError, StateMigrationError
 from forebay_state_api.job.descriptors import MapStateDescriptor, SortedMapStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig, UpdateType
+from forebay_state_api.testing.conformance.kinds import BERLIN
+from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     ENGINES,
     SECOND,
@@ -22,6 +26,7 @@ from forebay_state_api.testing.conformance.subject import (
     Manner,
     NewJob,
     Recorded,
+    memory_storage,
 )
 from forebay_state_api.testing.job import KeyedJob
 
@@ -70,9 +75,44 @@ IN_ORDER: Final[Mapping[str, tuple[Any, list[Any]]]] = {
 }
 """Name of a type → the type, and keys in ascending order."""
 
+_NEPAL: Final = timezone(timedelta(hours=5, minutes=45))
+_ZONED: Final = st.datetimes(
+    datetime(1900, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
+    datetime(2100, 1, 1),  # noqa: DTZ001
+    timezones=st.sampled_from([UTC, BERLIN, _NEPAL]),
+)
+_FLOATS: Final = st.floats(allow_nan=False)
+_TEXT: Final = st.text("ab\0\xff😀", max_size=4)
+DRAWN: Final[Mapping[str, tuple[Any, Any]]] = {
+    "int": (int, st.integers() | st.integers(-300, 300) | st.integers(-(2**900), 2**900)),
+    "float": (float, _FLOATS | st.sampled_from([-0.0, 0.0])),
+    "Decimal": (Decimal, st.decimals(allow_nan=False) | st.decimals(-2, 2, places=2)),
+    "str": (str, _TEXT),
+    "bytes": (bytes, st.lists(st.sampled_from([0, 1, 255]), max_size=4).map(bytes)),
+    "date": (date, st.dates()),
+    "datetime": (datetime, _ZONED),
+    "datetime without a zone": (datetime, st.datetimes()),
+    "time": (time, st.times()),
+    "timedelta": (timedelta, st.timedeltas()),
+    "UUID": (UUID, st.uuids()),
+    "tuple": (tuple[str, int], st.tuples(_TEXT, st.integers(-300, 300))),
+    "tuple with a datetime": (tuple[datetime, float], st.tuples(_ZONED, _FLOATS)),
+    "tuple of any length": (tuple[int, ...], st.lists(st.integers(-2, 2), max_size=3).map(tuple)),
+}
+"""Name of a type → the type, and a strategy for keys."""
+
+
+def in_utc(key: Any) -> Any:
+    """Return a key with its instants in UTC, since Python compares wall clocks within a zone."""
+    if isinstance(key, tuple):
+        return tuple(map(in_utc, key))
+    return key.astimezone(UTC) if isinstance(key, datetime) and key.tzinfo else key
+
 
 class SortedMapTests(BackendSubject):
     """Ranges of a sorted map, within a micro-batch and across several."""
+
+    order_examples = 4
 
     @pytest.fixture
     def tens(self, new_job: NewJob, manner: Manner) -> KeyedJob:
@@ -246,6 +286,63 @@ class SortedMapTests(BackendSubject):
                 [(low, n)],
                 (low, n),
             ]
+
+    @pytest.mark.parametrize("name", DRAWN)
+    def test_drawn_keys_are_in_the_order_of_python(
+        self, new_job: NewJob, search: Search, name: str
+    ) -> None:
+        key_type, drawn = DRAWN[name]
+
+        @search.limits(self.order_examples)
+        @search.seeded
+        @given(
+            keys=st.lists(drawn, min_size=2, max_size=8),
+            bounds=st.tuples(drawn, drawn),
+            stored=st.integers(0, 8),
+        )
+        def orders(keys: list[Any], bounds: tuple[Any, Any], stored: int) -> None:
+            states = [SortedMapStateDescriptor("s", key_type, int)]
+            job = new_job(*states, settings=ENGINES["tight"], storage=memory_storage())
+            puts = [("s.put", key, n) for n, key in enumerate(keys)]
+            job.do("k", *puts[:stored])
+            job.restart()
+            entries = sorted({in_utc(key): n for n, key in enumerate(keys)}.items())
+            low, high = map(in_utc, bounds)
+            within = [entry for entry in entries if low <= entry[0] < high]
+            reads = [("s.range",), ("s.range", *bounds), ("s.first", bounds[0])]
+            after = next((entry for entry in entries if low <= entry[0]), None)
+            expected = [entries, within, after]
+            assert job.do("k", *puts[stored:], *reads)[-3:] == expected
+            job.restart()
+            assert job.do("k", *reads, ("s.remove_range", *bounds))[:3] == expected
+            left = [entry for entry in entries if entry not in within]
+            assert job.do("k", ("s.range",)) == [left]
+
+        orders()
+
+    @pytest.mark.parametrize(
+        "key_type", [float, Decimal, tuple[float, str]], ids=["float", "Decimal", "tuple"]
+    )
+    def test_nan_is_no_key_and_no_bound(
+        self, new_job: NewJob, some_manner: Manner, key_type: Any
+    ) -> None:
+        key: Any = {float: 1.0, Decimal: Decimal(1)}.get(key_type, (1.0, ""))
+        nan: Any = {float: float("nan"), Decimal: Decimal("nan")}.get(key_type, (float("nan"), ""))
+        job = new_job(SortedMapStateDescriptor("s", key_type, int), **some_manner._asdict())
+        job.do("k", ("s.put", key, 1))
+        bounds = [nan, nan[:1]] if isinstance(nan, tuple) else [nan]
+        reads = [(f"s.{call}", nan) for call in ("get", "contains", "remove")]
+        writes = [("s.put", nan, 2), ("s.put_all", {nan: 2})]
+        ranges = [
+            (f"s.{call}", *part)
+            for call in ("range", "first", "last", "remove_range")
+            for bound in bounds
+            for part in ((bound,), (None, bound))
+        ]
+        for call in (*reads, *writes, *ranges):
+            with pytest.raises(FunctionError, match=r"TypeError: .* NaN, which has no place"):
+                job.do("k", call)
+        assert job.do("k", ("s.range",)) == [[(key, 1)]]
 
     def test_equal_keys_are_one_entry(self, new_job: NewJob) -> None:
         job = new_job(SortedMapStateDescriptor("s", float, int))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import StateMigrationError, StorageError
+from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import StateDescriptor, ValueStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig
+from forebay_state_api.testing.conformance.namespaced_timers import Windowed, do, step
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
     NewJob,
 )
+from forebay_state_api.testing.conformance.timers import PROCESSING
 from forebay_state_api.testing.conformance.ttl import (
     EMPTY,
     READS,
@@ -22,6 +28,7 @@ from forebay_state_api.testing.conformance.ttl import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Access
+from forebay_state_api.testing.storage import Fault, FaultyStorage
 from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.savepoints import create_savepoint
 
@@ -74,6 +81,31 @@ def switched(
 class TtlSwitchTests(BackendSubject):
     """Descriptors with ``switch_ttl``."""
 
+    @pytest.fixture(params=["before its commit", "in its commit"])
+    def dying(self, request: pytest.FixtureRequest, new_job: NewJob, storage: ObjectStorage) -> Any:
+        """Makes a job that has written two keys, and whose attempt to switch has died.
+
+        The process ends with an attempt that dies before its commit, and else goes on.
+        """
+
+        def make(before: list[StateDescriptor], after: list[StateDescriptor]) -> KeyedJob:
+            faulty = FaultyStorage(storage)
+            job = new_job(*before, storage=faulty)
+            job.do("k", *WRITES)
+            job.do("k 2", *WRITES)
+            job.descriptors = after
+            job.restart()
+            if request.param == "in its commit":
+                faulty.faults.append(Fault(operation="put*", name="*/manifest-*"))
+                with pytest.raises(StorageError):
+                    job.do("k", *READS)
+            else:
+                assert job.do("k", *READS, crash=True) == WRITTEN
+                job.restart()
+            return job
+
+        return make
+
     @pytest.mark.parametrize("between", [None, "rescale", "fork", "savepoint"])
     def test_a_ttl_that_is_switched_on_begins_with_the_restart(
         self, new_job: NewJob, between: str | None
@@ -98,6 +130,36 @@ class TtlSwitchTests(BackendSubject):
         job.restart()
         assert job.do("k 2", *READS) == WRITTEN
 
+    def test_times_begin_with_the_attempt_that_commits(self, dying: Any) -> None:
+        job: KeyedJob = dying(without_ttl(), with_ttl())
+        job.clock.advance(6 * SECOND)
+        assert job.do("k", *READS) == WRITTEN
+        job.clock.advance(6 * SECOND)
+        job.restart()
+        assert job.do("k 2", *READS) == WRITTEN
+        job.clock.advance(4 * SECOND)
+        assert job.do("k", *READS) == EMPTY, "a later restart does not switch again"
+        assert job.do("k 2", *READS) == EMPTY
+
+    def test_times_end_with_the_attempt_that_commits(self, dying: Any) -> None:
+        job: KeyedJob = dying(with_ttl(), without_ttl())
+        job.clock.advance(6 * SECOND)
+        assert job.do("k", *READS) == WRITTEN
+        job.clock.advance(100 * TTL)
+        job.restart()
+        assert [job.do(key, *READS) for key in ("k", "k 2")] == [WRITTEN] * 2
+
+    @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+    def test_an_attempt_that_dies_has_switched_nothing(self, dying: Any, *, on: bool) -> None:
+        before, after = (without_ttl(), with_ttl()) if on else (with_ttl(), without_ttl())
+        job: KeyedJob = dying(before, after)
+        job.descriptors = without_ttl() if on else states_with(StateTtlConfig(TTL))
+        job.restart()
+        job.clock.advance(TTL - SECOND)
+        assert job.do("k", *READS) == WRITTEN
+        job.clock.advance(SECOND)
+        assert job.do("k 2", *READS) == (WRITTEN if on else EMPTY)
+
     def test_a_ttl_can_be_switched_back(self, new_job: NewJob) -> None:
         job = switched(new_job, with_ttl(), without_ttl(), None)
         job.do("other", *WRITES)
@@ -119,6 +181,35 @@ class TtlSwitchTests(BackendSubject):
             assert job.do("k", *read) == [1, 2, None, 3]
             job.restart()
 
+    @pytest.mark.parametrize("parallelism", [None, 3], ids=["restart", "rescale"])
+    @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+    def test_timers_stay_in_their_namespaces_and_listings(
+        self, new_job: NewJob, parallelism: int | None, *, on: bool
+    ) -> None:
+        ttl = StateTtlConfig(100 * SECOND)
+        before, after = (None, ttl) if on else (ttl, None)
+        job, keys, listing = new_job(), "abcd", [step("list", "w"), step("list")]
+        sets = [step("register", "w", PROCESSING, 5, 7), step("register", None, PROCESSING, 6)]
+        job.run(_Switched(before), [(key, 0, [*sets, *listing]) for key in keys])
+        job.restart(parallelism=parallelism)
+        switched = _Switched(after)
+        listed = job.run(switched, [(key, 0, listing) for key in keys])
+        assert listed == [[5, 7], [6]] * len(keys)
+        job.restart()
+        do(
+            job,
+            switched,
+            0,
+            step("delete", "w", PROCESSING, 5),
+            step("register", "w", PROCESSING, 9),
+        )
+        fired = [("b", "w", 5, 12), ("c", "w", 5, 12), ("d", "w", 5, 12)]
+        assert sorted(do(job, switched, 5)) == fired
+        assert do(job, switched, 0, *listing) == [[7, 9], [6]]
+        rest = [(key, w, at) for key in keys for w, at in (("w", 7), (None, 6))]
+        found = [one[:3] for one in do(job, switched, 5)]
+        assert sorted(found, key=repr) == sorted([*rest, ("a", "w", 9)], key=repr)
+
     def test_a_switch_needs_every_stored_state(self, new_job: NewJob) -> None:
         job = new_job(*without_ttl())
         job.do("k", *WRITES)
@@ -129,3 +220,14 @@ class TtlSwitchTests(BackendSubject):
         job.descriptors = without_ttl()
         job.restart()
         assert job.do("k", *READS) == WRITTEN
+
+
+class _Switched(Windowed):
+    """Has timers, and a value whose TTL may be switched."""
+
+    def __init__(self, ttl: StateTtlConfig | None) -> None:
+        self.ttl = ttl
+
+    def open(self, context: RuntimeContext) -> None:
+        super().open(context)
+        context.get_state(ValueStateDescriptor("v", int, ttl=self.ttl, switch_ttl=True))
