@@ -132,11 +132,17 @@ class Timers(abc.ABC):
 
     @abc.abstractmethod
     def async_replace_processing_time(self, at: datetime) -> StateFuture[None]:
-        """`replace_processing_time`, asynchronously."""
+        """`replace_processing_time`, asynchronously: it takes effect when the future completes.
+
+        Await it before the next change of these timers: it deletes those of the time of the call.
+        """
 
     @abc.abstractmethod
     def async_replace_event_time(self, at: datetime) -> StateFuture[None]:
-        """`replace_event_time`, asynchronously."""
+        """`replace_event_time`, asynchronously: it takes effect when the future completes.
+
+        Await it before the next change of these timers: it deletes those of the time of the call.
+        """
 
     @abc.abstractmethod
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:

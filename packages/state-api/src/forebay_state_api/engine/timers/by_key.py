@@ -53,6 +53,11 @@ class TimersByKey:
         """Remove a timer that fires, of any key and namespace."""
         self._of(timer, self.discard, domain)
 
+    def forget(self, domain: int, timer: Timer) -> None:
+        """Remove a timer of any key and namespace; it stays so if the current record fails."""
+        with self._without_journal():
+            self._of(timer, self.discard, domain)
+
     def add_all(self, domain: int, timers: Iterable[Timer]) -> None:
         """Add timers of any keys and namespaces; they stay if the current record fails alone."""
         with self._without_journal():

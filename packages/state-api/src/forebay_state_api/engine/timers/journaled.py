@@ -55,16 +55,17 @@ class JournaledCells(TimerCells):
 class JournaledTimers(DomainTimers):
     """Notes whether a timer is to fire before that changes."""
 
-    def __init__(self, *arguments: Any, journal: Journal) -> None:
+    def __init__(self, *arguments: Any, journal: Journal, owner: EngineTimers) -> None:
         super().__init__(*arguments)
         self._journal = journal
+        self._owner = owner
 
     def register(self, at_us: int, context: RuntimeContext) -> None:
-        self._note(self._entry(at_us, context))
+        self._note(at_us, context)
         super().register(at_us, context)
 
     def delete(self, at_us: int, context: RuntimeContext) -> None:
-        self._note(self._entry(at_us, context))
+        self._note(at_us, context)
         super().delete(at_us, context)
 
     def _load(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
@@ -72,19 +73,33 @@ class JournaledTimers(DomainTimers):
         self._host.scheduler.drain()
         return super()._load(leaf, groups)
 
-    def _note(self, entry: Any) -> None:
+    def _note(self, at_us: int, context: RuntimeContext) -> None:
+        entry = self._entry(at_us, context)
         self._journal.note(
             self._put_back,
-            entry,
+            (at_us, context._key, context._group, entry),
             entry in self._live,
             entry in self._stored,
             self._deferred.get(entry, MISSING),
+            self._owner.lists,
         )
 
-    def _put_back(self, entry: Any, is_live: bool, is_stored: bool, deferred: Any) -> None:  # noqa: FBT001 - an entry of the journal
+    def _put_back(
+        self,
+        timer: Timer,
+        is_live: bool,  # noqa: FBT001 - an entry of the journal
+        is_stored: bool,  # noqa: FBT001
+        deferred: Any,
+        listed: bool,  # noqa: FBT001
+    ) -> None:
+        entry = timer[3]
         (self._live.add if is_live else self._live.discard)(entry)
         (self._stored.add if is_stored else self._stored.discard)(entry)
         put_back(self._deferred, entry, deferred)
+        if not listed and self.by_key is not None:
+            # The first listing, which came later, may have found what is undone now.
+            self.by_key.forget(self.number, timer)
+            self._owner.lists = False
 
 
 class JournaledEngineTimers(EngineTimers):
@@ -97,5 +112,5 @@ class JournaledEngineTimers(EngineTimers):
     def _make_line(self, host: StateHost, number: int, directory: Directory) -> DomainTimers:
         assert host.journal is not None
         return JournaledTimers(
-            host, number, self._cells, directory, self.times, journal=host.journal
+            host, number, self._cells, directory, self.times, journal=host.journal, owner=self
         )

@@ -377,7 +377,7 @@ class EngineTimers(Clocks, Timers):
         self._event, self._processing = self._lines
         self._by_key: TimersByKey | None = None
         self._declare: Final = declare
-        self._lists = times.lists
+        self.lists = times.lists
         """Whether `TimersByKey` knows all timers."""
         if BY_KEY in host.lineages:
             self._keep_by_key()
@@ -496,7 +496,7 @@ class EngineTimers(Clocks, Timers):
         if self._context._key is NO_KEY:
             hash(NO_KEY)
         listing = self._by_key or self._keep_by_key()
-        if not self._lists:
+        if not self.lists:
             self._complete_by_key()
         return listing
 
@@ -511,7 +511,7 @@ class EngineTimers(Clocks, Timers):
         assert self._by_key is not None
         for line in self._lines:
             self._by_key.add_all(line.number, line.all())
-        self._lists = True
+        self.lists = True
 
     def _refuse_event_time(self) -> NoReturn:
         if self._context._key is NO_KEY:
@@ -568,7 +568,7 @@ class EngineTimers(Clocks, Timers):
         """Return the clocks for the version to store; call it after the last `hand_over`."""
         next_us = [line.update_directory() for line in self._lines]
         apply_directories(self._directory, [line.directory for line in self._lines])
-        return attrs.evolve(self.times, next_us=next_us, lists=self._lists)
+        return attrs.evolve(self.times, next_us=next_us, lists=self.lists)
 
 
 class NoTimers(Clocks):

@@ -73,6 +73,9 @@ def _every_kind(ttl: StateTtlConfig | None, suffix: str) -> tuple[StateDescripto
     )
 
 
+LATE: Final = st.none() | st.integers(0, 99)
+"""The seed of a backend that answers late and out of order, or ``None`` for the plain one."""
+
 DESCRIPTORS: Final = (*_every_kind(None, ""), *_every_kind(RENEWED, "t"))
 
 _NUMBERS: Final = st.integers(0, 3)
@@ -156,12 +159,12 @@ class FailureTests(BackendSubject):
 
         @search.limits(self.failure_examples)
         @search.seeded
-        @given(data=st.data(), batches=FAILING_BATCHES, engine=st.sampled_from(sorted(ENGINES)))
-        def histories(data: Any, batches: Any, engine: str) -> None:
+        @given(batches=FAILING_BATCHES, engine=st.sampled_from(sorted(ENGINES)), late=LATE)
+        def histories(batches: Any, engine: str, late: int | None) -> None:
             limits = attrs.evolve(ENGINES[engine], page_size=128)
             job = new_job(*STATES, settings=limits, storage=memory_storage(), error_rows=UNLIMITED)
-            if data.draw(st.booleans(), label="late"):
-                job.backend_class = late_backend(backend_class, data.draw(st.integers(0, 99)))
+            if late is not None:
+                job.backend_class = late_backend(backend_class, late)
             cells: dict[str, dict[Any, Any]] = {key: no_cells() for key in KEYS}
             for programs, is_async in batches:
                 rows = [(key, n, program) for n, (key, program) in enumerate(programs)]
@@ -179,7 +182,11 @@ class FailureTests(BackendSubject):
 
     @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
     def test_scripts_that_fail_change_no_kind_of_state(
-        self, new_job: NewJob, search: Search, monkeypatch: pytest.MonkeyPatch
+        self,
+        backend_class: type[StateBackend],
+        new_job: NewJob,
+        search: Search,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(engine_module, "SPILL_CELLS", -1)
 
@@ -189,14 +196,17 @@ class FailureTests(BackendSubject):
             batches=_SCRIPTS,
             style=st.sampled_from(Style),
             engine=st.sampled_from(sorted(ENGINES)),
+            late=LATE,
         )
-        def histories(batches: Any, style: Style, engine: str) -> None:
+        def histories(batches: Any, style: Style, engine: str, late: int | None) -> None:
             limits = ENGINES[engine]
             kinds = {"settings": limits, "style": style}
             failing, sound = (
                 new_job(*DESCRIPTORS, storage=memory_storage(), **kinds, error_rows=rows)
                 for rows in (UNLIMITED, None)
             )
+            if late is not None:
+                failing.backend_class = late_backend(backend_class, late)
             for batch in batches:
                 calls = [
                     Script(key, number, [*accesses, ("fail",)] if bad else accesses)
@@ -298,6 +308,28 @@ class FailureTests(BackendSubject):
         job.restart()
         assert job.run(function, []) == [("k", 1), ("k", 2)]
 
+    @pytest.mark.parametrize("lists", ["the same record", "another record"])
+    def test_a_first_listing_forgets_what_a_failed_record_changed(
+        self, new_job: NewJob, backend_class: type[StateBackend], lists: str
+    ) -> None:
+        job, function = new_job(error_rows=UNLIMITED), _ListingAlarms()
+        if lists == "another record":  # meets one that waits
+            job.backend_class = late_backend(backend_class, seed=1)
+        job.run(function, [("k", [("set", 1), ("set", 2)])])
+        job.restart()
+        changes = [("delete", 1), ("set", 3), ("set", 2), ("delete", 4)]
+        if lists == "the same record":
+            rows: list[Any] = [("k", [*changes, ("list",), ("fail",)])]
+        else:
+            rows = [("k", [*changes, ("wait",), ("fail",)]), ("j", [("list",), ("wait",)])]
+        *listed, failed = sorted(job.run(function, rows), key=_is_failure)
+        assert (failed.type, listed) == ("ValueError", [] if len(rows) == 1 else [("j", [])])
+        assert job.run(function, [("k", [("list",)])]) == [("k", [1, 2])]
+        job.restart()
+        assert job.run(function, [("k", [("list",), ("replace", 5)])]) == [("k", [1, 2])]
+        job.clock.advance(10 * SECOND)
+        assert job.run(function, []) == [("k", 5)]
+
     def test_a_timer_that_fails_is_consumed(self, new_job: NewJob) -> None:
         job = new_job(settings=ENGINES["tight"], error_rows=UNLIMITED)
         function = _Alarms(bad=1)
@@ -346,6 +378,29 @@ class _Alarms(KeyedProcessFunction[Any, Any, Any]):
             ctx.timers.register_processing_time(self.at(100))
             raise ValueError
         yield ctx.current_key, second
+
+
+class _ListingAlarms(_Alarms):
+    """Lists and replaces timers as well, and waits for state between its changes."""
+
+    def open(self, context: Any) -> None:
+        self.seen = context.get_map_state(MapStateDescriptor("seen", int, int))
+
+    async def process_element(self, row: Any, ctx: Any) -> Any:
+        for step in row[1]:
+            if step[0] == "wait":
+                await self.seen.async_get(1)
+            elif step[0] == "list":
+                listed = await ctx.timers.async_list_processing_time()
+                yield row[0], [(at - START) // SECOND for at in listed]
+            elif step[0] == "replace":
+                await ctx.timers.async_replace_processing_time(self.at(*step[1:]))
+            else:
+                super().process_element((row[0], [step]), ctx)
+
+
+def _is_failure(row: Any) -> bool:
+    return isinstance(row, FailedRecord)
 
 
 class _ReadingAlarms(_Alarms):

@@ -30,7 +30,7 @@ from forebay_state_api.job.ttl import (
     StateTtlConfig,
 )
 from forebay_state_api.keys import key_group_of, key_group_range_of
-from forebay_state_api.testing.conformance.failing import UNLIMITED
+from forebay_state_api.testing.conformance.failing import LATE, UNLIMITED
 from forebay_state_api.testing.conformance.machine import ENGINES
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
@@ -40,6 +40,7 @@ from forebay_state_api.testing.conformance.subject import (
     memory_storage,
 )
 from forebay_state_api.testing.conformance.timers import DOMAINS, EVENT, PROCESSING, at, seconds_of
+from forebay_state_api.testing.late_backend import late_backend
 
 KEYS: Final = ["a", "b", "c", "d", "e", "f"]
 TTL: Final = 5
@@ -68,7 +69,7 @@ BATCHES: Final = st.lists(
     st.tuples(
         st.integers(0, 25),
         ROWS,
-        st.sampled_from(["plain", "coroutine"]),
+        st.sampled_from(["plain", "coroutine", "unawaited"]),
         ENGINES,
         st.sampled_from([None, None, 1, 2, 3, 5, 8]),
         st.booleans(),
@@ -181,18 +182,40 @@ class AwaitedEventCounts(EventCounts):
 
     async def change_later(self, ctx: RuntimeContext, changes: Iterable[Change]) -> None:
         """Change timers, awaiting what has to be read."""
-        for change, domain, when, namespace in changes:
-            ctx.set_current_namespace(namespace)
-            if change == "merge":
-                await ctx.timers.async_merge_namespaces(namespace, others(namespace))
-            elif change == "replace":
-                await getattr(ctx.timers, f"async_replace_{domain.value}")(at(when))
+        for one in changes:
+            if (begun := self.begin(ctx, one)) is not None:
+                await begun
+            change, domain, when, _ = one
+            if change == "replace":
                 listed = await getattr(ctx.timers, f"async_list_{domain.value}")()
                 assert listed == [at(when)]
-            elif change == "fail":
-                self.fail()
-            else:
-                getattr(ctx.timers, f"{change}_{domain.value}")(at(when))
+
+    def begin(self, ctx: RuntimeContext, one: Change) -> Any:
+        """Make one change; return its future if it has to be read for."""
+        change, domain, when, namespace = one
+        ctx.set_current_namespace(namespace)
+        if change == "merge":
+            return ctx.timers.async_merge_namespaces(namespace, others(namespace))
+        if change == "replace":
+            return getattr(ctx.timers, f"async_replace_{domain.value}")(at(when))
+        return self.change(ctx, [one])
+
+
+class UnawaitedEventCounts(AwaitedEventCounts):
+    """The same; what a record changes last is not awaited, and ends with the record."""
+
+    async def change_later(self, ctx: RuntimeContext, changes: Iterable[Change]) -> None:
+        every = list(changes)
+        await super().change_later(ctx, every[:-1])
+        for last in every[-1:]:
+            self.begin(ctx, last)
+
+
+STYLES: Final = {
+    "plain": EventCounts,
+    "coroutine": AwaitedEventCounts,
+    "unawaited": UnawaitedEventCounts,
+}
 
 
 class TimerModel:
@@ -322,8 +345,8 @@ class TimerHistoryTests(BackendSubject):
     ) -> None:
         @search.limits(self.timer_examples)
         @search.seeded
-        @given(batches=BATCHES, cleanup=CLEANUPS, fails=st.booleans())
-        def histories(batches: Any, cleanup: Any, fails: Any) -> None:
+        @given(batches=BATCHES, cleanup=CLEANUPS, fails=st.booleans(), late=LATE)
+        def histories(batches: Any, cleanup: Any, fails: Any, late: int | None) -> None:
             forget()
             claimed = [one for one in cleanup if needed_by(one) in backend_class.capabilities]
             ttl = StateTtlConfig(TTL * SECOND, cleanup=claimed)
@@ -333,6 +356,8 @@ class TimerHistoryTests(BackendSubject):
                 lateness=timedelta(seconds=LATENESS),
                 error_rows=UNLIMITED if fails else None,
             )
+            if late is not None:
+                job.backend_class = late_backend(backend_class, late)
             model, now = TimerModel(job.max_parallelism, fails=fails), 0
             for seconds, rows, style, engine, parallelism, crashes in batches:
                 now += seconds
@@ -340,8 +365,7 @@ class TimerHistoryTests(BackendSubject):
                 job.settings = engine
                 if parallelism is not None:
                     job.restart(parallelism=parallelism)
-                kind = EventCounts if style == "plain" else AwaitedEventCounts
-                function = kind(ttl, fails=fails)
+                function = STYLES[style](ttl, fails=fails)
                 if crashes:
                     job.run(function, rows, crash=True)
                 found = job.run(function, rows)
