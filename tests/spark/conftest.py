@@ -291,10 +291,10 @@ def send(pids, number):
 class Kills:
     """Kills an operator's processes with SIGKILL at random moments, and starts them again."""
 
-    def __init__(self, stage, uid):
+    def __init__(self, stage, uid, chance):
         self._stage = stage
         self._uid = uid
-        self._chance = random.Random(os.urandom(8))
+        self._chance = chance
 
     def drivers(self, start, *, restarts, batches):
         """Kill the drivers that ``start(turn)`` returns, each while it makes some version.
@@ -375,6 +375,15 @@ class Kills:
 
 
 @pytest.fixture
-def kills(stage):
+def chance(request):
+    """Draws the moments of kills. A failure shows its seed, which FOREBAY_KILL_SEED sets."""
+    seed = int(os.environ.get("FOREBAY_KILL_SEED") or int.from_bytes(os.urandom(4)))
+    advice = f"FOREBAY_KILL_SEED={seed} draws the same moments of kills again"
+    request.node.add_report_section("setup", "seed", advice)
+    return random.Random(seed)
+
+
+@pytest.fixture
+def kills(stage, chance):
     """Return a function that makes the `Kills` of the operator with a uid."""
-    return lambda uid: Kills(stage, uid)
+    return lambda uid: Kills(stage, uid, chance)

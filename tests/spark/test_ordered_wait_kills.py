@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import time
 from functools import partial
@@ -64,9 +63,9 @@ def check(stage, service):
     assert len(keys) == len({key for *_, key in keys}) == len(everything)
 
 
-def kill_driver(stage, service, drive, job, **options):
+def kill_driver(stage, service, drive, job, chance, **options):
     """Kill a driver during its calls, from some row on; the next driver is this process."""
-    count = random.Random(os.urandom(8)).randrange(5, 200)
+    count = chance.randrange(5, 200)
     answered = service.delay_s
     service.delay_s = partial(_late_from, service, count, answered)
     driver = drive(job="waiting", url=service.url(), **options)
@@ -76,9 +75,8 @@ def kill_driver(stage, service, drive, job, **options):
     job("waiting").run(stage.folder, service.url(), **options)
 
 
-def kill_workers(stage, service, drive, **options):
+def kill_workers(stage, service, drive, chance, **options):
     """Kill one driver's workers repeatedly; Spark runs their tasks again."""
-    chance = random.Random(os.urandom(8))
     driver = drive(job="waiting", url=service.url(), **options)
     answered = service.delay_s
     for _ in range(RESTARTS):
@@ -99,30 +97,30 @@ def _late_from(service, count, answered, row):
 
 
 @pytest.mark.timeout(300)
-def test_workers_killed_while_calls_are_out(stage, service, drive):
-    kill_workers(stage, service, drive)
+def test_workers_killed_while_calls_are_out(stage, service, drive, chance):
+    kill_workers(stage, service, drive, chance)
     check(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 
 
 @pytest.mark.timeout(300)
-def test_workers_killed_while_rows_are_carried_over(stage, service, drive):
+def test_workers_killed_while_rows_are_carried_over(stage, service, drive, chance):
     service.delay_s = late_ones
-    kill_workers(stage, service, drive, carry=BATCHES * ROWS)
+    kill_workers(stage, service, drive, chance, carry=BATCHES * ROWS)
     check_carried(stage, service)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_driver_killed_while_calls_are_out(stage, service, drive, job):
-    kill_driver(stage, service, drive, job)
+def test_a_driver_killed_while_calls_are_out(stage, service, drive, job, chance):
+    kill_driver(stage, service, drive, job, chance)
     check(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 
 
 @pytest.mark.timeout(300)
-def test_a_driver_killed_while_rows_are_carried_over(stage, service, drive, job):
+def test_a_driver_killed_while_rows_are_carried_over(stage, service, drive, job, chance):
     service.delay_s = late_ones
-    kill_driver(stage, service, drive, job, carry=BATCHES * ROWS)
+    kill_driver(stage, service, drive, job, chance, carry=BATCHES * ROWS)
     check_carried(stage, service)
     assert len(service.calls) > BATCHES * ROWS
