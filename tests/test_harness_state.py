@@ -368,3 +368,71 @@ def test_a_chain_of_nothing_or_with_two_clocks():
         pytest.raises(ConfigurationError, match="share a clock"),
     ):
         HarnessChain(one, other)
+
+
+# -- rows of pandas ---------------------------------------------------------------------------
+
+
+class Latest(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+        self.at = context.get_map_state(MapStateDescriptor("at", datetime, int))
+        self.took = context.get_list_state(ListStateDescriptor("took", timedelta))
+
+    def process_element(self, row, ctx):
+        assert type(row.at) is datetime or row.at is None
+        self.n.update(self.n.value() + row.n)
+        if row.at is not None:
+            self.at.put(row.at, row.n)
+        self.took.add(row.took)
+        yield row.key, self.n.value(), row.at, row.took
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_rows_of_a_pandas_dataframe(zone, backend):
+    pd = pytest.importorskip("pandas", reason="pyspark does not need it")
+    at = pd.to_datetime(pd.Series(["2024-01-01 12:00:00.000001234", None, "2024-07-01 13:00:00.0"]))
+    df = pd.DataFrame(
+        {
+            "key": pd.Categorical(["a", "b", "a"]),
+            "n": pd.array([1, 2, 3], dtype="Int64"),
+            "at": at if zone is None else at.dt.tz_localize(zone),
+            "took": pd.to_timedelta([1, 2, 3], unit="s"),
+        }
+    )
+    hours = (12, 13) if zone is None else (11, 11)
+    tz = None if zone is None else UTC
+    first, last = (
+        datetime(2024, 1, 1, hours[0], 0, 0, 1, tz),
+        datetime(2024, 7, 1, hours[1], tzinfo=tz),
+    )
+    kind = "timestamp_ntz" if zone is None else "timestamp"
+    schema = f"key string, n long, at {kind}, took interval day to second"
+    more = {} if zone is None else {"event_time": "at"}
+    with FunctionHarness(Latest(), "key", schema=schema, backend=backend, **more) as harness:
+        out = harness.process(df.itertuples(index=False))
+        seconds = [timedelta(seconds=n) for n in (1, 2, 3)]
+        assert out == [
+            ("a", 1, first, seconds[0]),
+            ("b", 2, None, seconds[1]),
+            ("a", 4, last, seconds[2]),
+        ]
+        assert harness.state(MapStateDescriptor("at", datetime, int), "a") == {first: 1, last: 3}
+        took = ListStateDescriptor("took", timedelta)
+        assert harness.state(took, "a") == [seconds[0], seconds[2]]
+    with FunctionHarness(Latest(), "n", backend=backend) as harness:
+        harness.process(df.itertuples(index=False))
+        assert harness.state(ValueStateDescriptor("n", int), 3) == 3
+
+
+def test_event_times_of_pandas_need_a_zone():
+    pd = pytest.importorskip("pandas", reason="pyspark does not need it")
+    df = pd.DataFrame({"key": ["a"], "n": [1], "at": pd.to_datetime(["2024-01-01 12:00"])})
+    with FunctionHarness(Everything(), "key", event_time="at") as harness:
+        with pytest.raises(ConfigurationError, match="event times are datetimes with a time zone"):
+            harness.process(df.itertuples(index=False))
+        df["at"] = df["at"].dt.tz_localize("UTC")
+        harness.process(df.itertuples(index=False))
+        harness.process([])
+        assert harness.state(VALUE, "a") == 7

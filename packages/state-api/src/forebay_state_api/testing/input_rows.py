@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import attrs
@@ -102,7 +102,7 @@ class InputRows:
 
 
 def named_rows(rows: Iterable[Any]) -> list[Any]:
-    """Return ``rows`` with dicts converted as in a DataFrame, and with times in UTC."""
+    """Return ``rows`` with dicts converted as in a DataFrame, and with times as Spark has them."""
     rows = list(rows)
     dicts = [row for row in rows if isinstance(row, Mapping)]
     names = tuple(dict.fromkeys(name for row in dicts for name in row))
@@ -111,9 +111,9 @@ def named_rows(rows: Iterable[Any]) -> list[Any]:
 
 
 def _in_utc(value: Any) -> Any:
-    """Return a row, or a part of one, with its instants in UTC."""
-    if isinstance(value, datetime):
-        return value if value.tzinfo is None else _instant(value)
+    """Return a row, or a part of one, with its instants in UTC, and without types of pandas."""
+    if isinstance(value, (datetime, timedelta)):
+        return _time(value)
     if type(value) is dict:
         return {_in_utc(key): _in_utc(part) for key, part in value.items()}
     if type(value) in (list, tuple):
@@ -125,6 +125,14 @@ def _in_utc(value: Any) -> Any:
         parts = [_in_utc(part) for part in value]
         return make(*value.__fields__)(*parts) if hasattr(value, "__fields__") else make(*parts)
     return value
+
+
+def _time(value: Any) -> datetime | timedelta | None:
+    if hasattr(value, "to_pydatetime"):  # a Timestamp of pandas, or its NaT
+        value = value.to_pydatetime(warn=False) if value == value else None  # noqa: PLR0124
+    elif hasattr(value, "to_pytimedelta"):  # a Timedelta of pandas
+        value = value.to_pytimedelta()
+    return value if getattr(value, "tzinfo", None) is None else _instant(value)
 
 
 def _instant(value: datetime) -> datetime:
