@@ -12,11 +12,13 @@ from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.errors import (
     AbandonedTimelineError,
     ConfigurationError,
+    NoThreadError,
     VersionGoneError,
 )
 from forebay_state_api.reading import FollowOptions
 from forebay_state_api.reading.follower import Follower
 from forebay_state_api.testing import ManualClock
+from forebay_state_api.threads import NO_THREAD
 
 COUNT = ValueStateDescriptor("count", int)
 SEEN = ListStateDescriptor("seen", int)
@@ -35,6 +37,20 @@ def job(make_job):
 @pytest.fixture
 def follow(read):
     return lambda **options: read(follow=FollowOptions(**{"poll": SELDOM} | options))
+
+
+@pytest.mark.parametrize("refused", ["forebay-pin", "forebay-follower"])
+def test_without_a_thread_nothing_stays_pinned(job, follow, tmp_path, monkeypatch, refused):
+    def start(thread):
+        if thread.name == refused:
+            raise RuntimeError(NO_THREAD)
+        started(thread)
+
+    started = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(NoThreadError, match=f"{refused} could not be started"):
+        follow()
+    assert not [*tmp_path.rglob("pins/*")]
 
 
 def test_it_moves_on_with_final_versions(job, follow):

@@ -19,10 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_state_api.engine.namespaces import canonical_namespace
-from forebay_state_api.errors import AbandonedTimelineError, ForebayError, VersionGoneError
+from forebay_state_api.errors import (
+    AbandonedTimelineError,
+    ForebayError,
+    NoThreadError,
+    VersionGoneError,
+)
 from forebay_state_api.reading.feed import ChangeFeed
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import snapshot_of
+from forebay_state_api.threads import start_thread
 from forebay_state_api.versions.finality import Shown
 
 if TYPE_CHECKING:
@@ -84,7 +90,11 @@ class Follower:
         self._thread: Final = threading.Thread(
             target=self._follow, name="forebay-follower", daemon=True
         )
-        self._thread.start()
+        try:
+            start_thread(self._thread)
+        except NoThreadError:
+            self._shown.retire()
+            raise
 
     @property
     def position(self) -> Position:

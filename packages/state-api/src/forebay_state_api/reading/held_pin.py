@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from forebay_state_api.threads import start_thread
+
 if TYPE_CHECKING:
     from forebay_state_api.versions.pins import Pin
 
@@ -21,7 +23,10 @@ class HeldPin:
     """
 
     def __init__(self, pin: Pin, every_s: float, is_stored: Callable[[], bool]) -> None:
-        """``is_stored`` returns whether the version can still be opened."""
+        """``is_stored`` returns whether the version can still be opened.
+
+        Raises `NoThreadError` if the process cannot have another thread; the pin stays then.
+        """
         self._pin: Final = pin
         self._every_s: Final = every_s
         self._is_stored: Final = is_stored
@@ -29,7 +34,7 @@ class HeldPin:
         self._renewing: Final = threading.Lock()
         self.is_lost = False
         """Whether the version was deleted, because the pin had expired."""
-        threading.Thread(target=self._run, name="forebay-pin", daemon=True).start()
+        start_thread(threading.Thread(target=self._run, name="forebay-pin", daemon=True))
 
     def release(self) -> None:
         """Delete the pin. Safe to call twice."""
