@@ -377,6 +377,18 @@ def test_what_a_timer_registers_for_its_own_time_at_the_end_waits_for_a_later_ba
         assert h.process([]) == [("a", noon)]
 
 
+def test_the_end_fires_the_timers_of_both_inputs():
+    noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    event = Event("ann", noon, [{"at": noon}])
+    later = event._replace(at=noon + timedelta(hours=1))
+    with FunctionHarness(CoGaps(), "user", event_time="at") as h:
+        assert h.process([event], [later], end=True)[2:] == [
+            (noon + timedelta(minutes=10),),
+            (noon + timedelta(minutes=70),),
+        ]
+        assert h.process([]) == []
+
+
 def failing(row, ctx):
     raise RuntimeError("no")
 

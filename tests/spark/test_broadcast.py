@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from forebay_spark_runtime import broadcast, keyed
@@ -139,6 +141,15 @@ def test_in_foreach_batch_timers_fire_before_the_rules_of_their_batch(stage):
 
     stage.each_batch(each, stage.source("user string, at timestamp, kind string, most long"))
     assert stage.rows(SCHEMA) == [("timer", "ann", 0), ("timer", "bob", 1)]
+
+
+def test_the_end_of_a_bounded_dataframe_fires_timers_that_see_the_rules(spark):
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    events = spark.createDataFrame([("ann", noon), ("bob", noon)], "user string, at timestamp")
+    rules = spark.createDataFrame([("a", 3)], "kind string, most long")
+    operator = keyed(events, "user", uid="ends", parallelism=2, event_time="at")
+    rows = operator.connect(broadcast(rules)).process(Moments(), SCHEMA).collect()
+    assert sorted(map(tuple, rows)) == [("timer", "ann", 3), ("timer", "bob", 3)]
 
 
 def test_bounded_dataframes_and_bad_arguments(stage):

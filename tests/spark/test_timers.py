@@ -127,6 +127,24 @@ def test_two_inputs_have_event_times_of_their_own(stage):
     assert stage.rows(SCHEMA) == [("a", "10:10"), ("b", "09:10")]
 
 
+def test_the_end_of_two_bounded_inputs_fires_the_timers_of_both(spark):
+    sides = [
+        keyed(
+            spark.createDataFrame([(user, at)], "user string, at timestamp"),
+            "user",
+            uid="both",
+            parallelism=2,
+            event_time="at",
+        )
+        for user, at in (
+            ("a", datetime(2024, 5, 1, 10, tzinfo=UTC)),
+            ("b", datetime(2024, 5, 1, 9, tzinfo=UTC)),
+        )
+    ]
+    rows = sides[0].connect(sides[1]).process(CoSessions(), SCHEMA).collect()
+    assert sorted(map(tuple, rows)) == [("a", "10:10"), ("b", "09:10")]
+
+
 class Quiet(KeyedProcessFunction):
     """Has one timer for each user, and in another namespace one for each row that is not late."""
 

@@ -169,6 +169,16 @@ def test_due_timers_come_before_broadcast_rows_which_have_no_part_in_the_waterma
         assert harness.process([], [Rule("x", 4)]) == [("b", 3), ("watermark", later)]
 
 
+def test_the_end_of_a_bounded_dataframe_fires_timers_after_the_last_rules():
+    start = datetime(2024, 7, 1, tzinfo=UTC)
+    with FunctionHarness(Timed(), "key", event_time="at", parallelism=2) as harness:
+        harness.process([At("a", start)], [Rule("x", 1)])
+        rows = harness.process([At("b", start)], [Rule("x", 2)], end=True)
+        # The timer of "a" was due when the micro-batch began, before its rules.
+        fired = sorted(row for row in rows if row[0] != "watermark")
+        assert fired == [("a", 1), ("b", 2)]
+
+
 def test_rows_are_sorted_where_asked():
     rules = [Rule("x", 3), Rule("x", 1), Rule("x", 2)]
     with FunctionHarness(Base(), "key", parallelism=2, broadcast_order_by="value") as harness:
