@@ -16,27 +16,23 @@ from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.value_tests import CLASSES, or_null, usual_tests
 from forebay_state_api.engine.checked_rows import CheckedRows
 
-_FUNCTIONS: Final = """
-def passes(row):
+_UNPACK: Final = """
     if row.__class__ is not tuple:
         return False
     try:
         {values}, = row
     except ValueError:
         return False
-    return {usual} or {each}
+"""
+_FUNCTIONS: Final = f"""
+def passes(row):{_UNPACK}
+    return {{usual}} or {{each}}
 
 def add_usual(rows):
     if len(rows) != 1:
         return not rows
-    row = rows[0]
-    if row.__class__ is not tuple:
-        return False
-    try:
-        {values}, = row
-    except ValueError:
-        return False
-    if {usual} or {each}:
+    row = rows[0]{_UNPACK}
+    if {{usual}} or {{each}}:
         if others:
             add_other(row)
         else:

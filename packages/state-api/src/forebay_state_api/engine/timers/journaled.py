@@ -88,9 +88,9 @@ class JournaledTimers(DomainTimers):
         self,
         timer: Timer,
         is_live: bool,  # noqa: FBT001 - an entry of the journal
-        is_stored: bool,  # noqa: FBT001
+        is_stored: bool,  # noqa: FBT001 - as above
         deferred: Any,
-        listed: bool,  # noqa: FBT001
+        listed: bool,  # noqa: FBT001 - as above
     ) -> None:
         entry = timer[3]
         (self._live.add if is_live else self._live.discard)(entry)
