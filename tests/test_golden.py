@@ -1,14 +1,16 @@
 """State directories that each format has written once: they stay readable for ever.
 
 A directory ``tests/golden/<backend>-<format>`` holds what a query left: epochs, records, manifests
-and files, with state of every kind, timers, event times, a sweep that stopped halfway, and operator
-state. `write_golden` made them; a new format gets its own directories, and the old ones stay.
+and files. The operator ``everything`` has state of every kind, timers, event times, a sweep that
+stopped halfway, and operator state; ``ordered`` has maps in the order of their keys, and timers in
+namespaces. `write_golden` made them; a new format gets its own directories, and the old ones stay.
+By default each is opened by twice as many subtasks as wrote it; other numbers are slow tests.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,9 +24,11 @@ from forebay_state_api import (
     CheckpointedFunction,
     CleanupIncrementally,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
     key_group_of,
@@ -64,6 +68,14 @@ MIXED_CONTENT = {
     (date(2024, 2, 29), 1 << 70): (Decimal("1.50"), b"\x00"),
     (date(1, 1, 1), -1): (Decimal(-3), None),
 }
+PARALLELISMS = [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 4]
+ORDERED_KEYS = ["a", "b", "c", "d"]
+NAMESPACES = [None, "late", ("window", 7)]
+NUMBERS = [-(1 << 62), -1, 0, 255, 256, 1 << 40]
+SHARES = [float("-inf"), -1.5, -0.0, 1e-300, 2.0, float("inf")]
+TEXTS = ["", "a", "a\0", "ab", "b", "ä", "\U0001f600"]
+PAIRS = [("a", -1), ("a", 1), ("a\0", -5), ("b", 0)]
+"""The keys of each map of `Ordered`, in order."""
 
 
 @attrs.frozen
@@ -224,7 +236,13 @@ class Reading(Golden):
 
 
 def write_golden(backend: str, folder: Path) -> None:
-    """Write a golden directory: three versions of two subtasks, the last one of half the keys."""
+    """Write a golden directory: two operators, each with two subtasks."""
+    write_everything(backend, folder)
+    write_ordered(backend, folder)
+
+
+def write_everything(backend: str, folder: Path) -> None:
+    """Write three versions, the last one of half the keys."""
     job = golden_job(backend, folder, parallelism=2)
     for rows, second_input in (
         ([Row(key, 100, "register") for key in KEYS], [Row(key, 50, "nothing") for key in KEYS]),
@@ -318,10 +336,11 @@ def test_each_backend_has_directories():
 def test_this_release_writes_what_the_golden_directories_hold(tmp_path, backend):
     write_golden(backend, tmp_path)
     holds_everything(reopened(backend, tmp_path))
+    holds_what_is_ordered(ordered_job(backend, tmp_path))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
 @pytest.mark.parametrize("name", STORED)
 def test_a_golden_version_is_opened(copied, name, parallelism):
     holds_everything(reopened(name, copied(name), parallelism=parallelism))
@@ -354,9 +373,21 @@ def test_a_golden_version_expires_and_goes_on(copied, name):
     assert job.run(Reading(), looks(["key 1"]))[0] == expected("key 1", 3)
 
 
+RESTORES = [
+    pytest.param(
+        name,
+        backend,
+        marks=[pytest.mark.slow] if name.startswith(f"{backend}-") else [],
+        id=f"{name}-{backend}",
+    )
+    for name in STORED
+    for backend in ("heap", "lsm")
+]
+"""Each directory is restored into each backend; into its own one, which also opens it, if slow."""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize(("name", "backend"), RESTORES)
 def test_a_golden_version_is_restored_from(copied, name, backend):
     def fork() -> KeyedJob:
         restore = RestoreFrom("golden")
@@ -370,7 +401,7 @@ def test_a_golden_version_is_restored_from(copied, name, backend):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
 @pytest.mark.parametrize("name", STORED)
 def test_the_timers_and_the_watermark_of_a_golden_version_go_on(copied, name, parallelism):
     fires_what_waits(reopened(name, copied(name), parallelism=parallelism))
@@ -421,3 +452,112 @@ def dropped_next(job: KeyedJob, batch_id: int) -> set[str]:
     job.clock.advance(timedelta(days=2))
     job.run(Golden(), looks(readers(job)))
     return {key for key in KEYS if job.peek(SEEN, key) is ABSENT}
+
+
+class Ordered(KeyedProcessFunction):
+    """Follows the instructions of rows ``(key, what, number)``; emits timers that fire."""
+
+    def open(self, context):
+        self.maps = [
+            context.get_sorted_map_state(SortedMapStateDescriptor(name, kind, int))
+            for name, kind in (
+                ("numbers", int),
+                ("shares", float),
+                ("texts", str),
+                ("pairs", tuple[str, int]),
+            )
+        ]
+
+    def process_element(self, row, ctx):
+        for namespace in NAMESPACES:
+            ctx.set_current_namespace(namespace)
+            yield from getattr(self, row[1])(row[2], ctx) or ()
+
+    def write(self, number, ctx):
+        for entries, keys in zip(self.maps, (NUMBERS, SHARES, TEXTS, PAIRS), strict=True):
+            for place, key in enumerate(reversed(keys)):
+                entries.put(key, number + place)
+        ctx.timers.register_processing_time(at(100 + number))
+
+    def change(self, number, ctx):
+        """Remove the first key of each map; from now on timers are stored under their keys, too."""
+        for entries, keys in zip(self.maps, (NUMBERS, SHARES, TEXTS, PAIRS), strict=True):
+            entries.remove(keys[0])
+        ctx.timers.list_processing_time()
+        ctx.timers.register_processing_time(at(200 + number))
+
+    def look(self, _, ctx):
+        timers = [(time - STARTED) // SECOND for time in ctx.timers.list_processing_time()]
+        yield ctx.current_key, [list(entries.items()) for entries in self.maps], timers
+
+    def on_timer(self, at, ctx):
+        return [(ctx.current_key, ctx.current_namespace, (at - STARTED) // SECOND)]
+
+
+def ordered_job(name: str, folder: Path, parallelism: int = 2) -> KeyedJob:
+    return KeyedJob(
+        plugins().backend(name.partition("-")[0]),
+        open_storage(folder),
+        uid="ordered",
+        query="golden",
+        key_type=str,
+        clock=ManualClock(STARTED),
+        parallelism=parallelism,
+    )
+
+
+def write_ordered(name: str, folder: Path) -> None:
+    """Write two versions."""
+    job = ordered_job(name, folder)
+    job.run(Ordered(), [(key, "write", number) for number, key in enumerate(ORDERED_KEYS)])
+    job.run(Ordered(), [(key, "change", number) for number, key in enumerate(ORDERED_KEYS)])
+
+
+def looked_at(job: KeyedJob) -> list[Any]:
+    return sorted(job.run(Ordered(), [(key, "look", 0) for key in ORDERED_KEYS]))
+
+
+def in_each_namespace(skipped: int, base: int, timers: Callable[[int], list[int]]) -> list[Any]:
+    """Return what `look` yields after ``write`` with numbers from ``base`` on.
+
+    The first ``skipped`` keys of each map have been removed since.
+    """
+    return [
+        (
+            key,
+            [
+                [(one, base + n + len(keys) - 1 - place) for place, one in enumerate(keys)][
+                    skipped:
+                ]
+                for keys in (NUMBERS, SHARES, TEXTS, PAIRS)
+            ],
+            timers(n),
+        )
+        for n, key in enumerate(ORDERED_KEYS)
+        for _ in NAMESPACES
+    ]
+
+
+def holds_what_is_ordered(job: KeyedJob) -> None:
+    job.batch_id = 2
+    stored = in_each_namespace(1, 0, lambda n: [100 + n, 200 + n])
+    assert looked_at(job) == stored
+    job.run(Ordered(), [(key, "change", number) for number, key in enumerate(ORDERED_KEYS)])
+    assert looked_at(job) == stored, "a timer that is registered again is the stored one"
+    job.clock.advance(1_000 * SECOND)
+    fired: list[Any] = job.run(Ordered(), [])
+    times = [(key, base + n) for n, key in enumerate(ORDERED_KEYS) for base in (100, 200)]
+    assert len(fired) == len(times) * len(NAMESPACES)
+    assert {(key, namespace, second) for key, namespace, second in fired} == {
+        (key, namespace, second) for key, second in times for namespace in NAMESPACES
+    }
+    job.run(Ordered(), [(key, "write", 2_000 + number) for number, key in enumerate(ORDERED_KEYS)])
+    written = in_each_namespace(0, 2_000, lambda n: [2_100 + n])
+    assert looked_at(job) == written, "a key that is written again is the stored one"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+@pytest.mark.parametrize("name", STORED)
+def test_maps_in_order_and_timers_in_namespaces_are_read(copied, name, parallelism):
+    holds_what_is_ordered(ordered_job(name, copied(name), parallelism))
