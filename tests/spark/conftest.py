@@ -115,6 +115,15 @@ def http_service():
     cloudpickle.unregister_pickle_by_value(module)
 
 
+@pytest.fixture
+def one_partition(spark):
+    """Spark's own state in one store, each of which takes time in every batch."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
 class ConnectServer:
     """A server of Spark Connect in a separate process tree, and the scenarios that it runs."""
 

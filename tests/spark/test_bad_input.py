@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 import pytest
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from forebay_state_api import (
     ListStateDescriptor,
     MapFunction,
     ReduceFunction,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, UnknownPluginError
@@ -252,6 +254,12 @@ class OtherType(Count):
         self.n = context.get_state(ValueStateDescriptor("n", str))
 
 
+class WithTtl(Count):
+    def open(self, context):
+        ttl = StateTtlConfig(timedelta(days=1))
+        self.n = context.get_state(ValueStateDescriptor("n", int, ttl=ttl))
+
+
 class OtherKind(Count):
     def open(self, context):
         self.n = context.get_list_state(ListStateDescriptor("n", int))
@@ -270,23 +278,36 @@ class Bare(Count):
 
 IN_THE_WORKER = [
     (Disagreeing, "two descriptors disagree under the name 'n'"),
-    (StateInOpen, "StateAccessError"),
-    (OtherType, "StateMigrationError"),
-    (OtherKind, "StateMigrationError"),
+    (WithTtl, "declare it with switch_ttl=True"),
     (
         Misfit,
         "declared long; Misfit gave str 'many' in the row ('ann', 'many')",
     ),
+]
+MORE_IN_THE_WORKER = [
+    (StateInOpen, "StateAccessError"),
+    (OtherType, "StateMigrationError"),
+    (OtherKind, "StateMigrationError"),
     (Bare, "returned a bare tuple, ('ann', 1): return a list"),
 ]
+"""Errors that the engine's tests have by default; they reach the driver as the others do."""
 
 
-def test_bad_functions_lose_nothing_committed(stage):
+@pytest.mark.parametrize(
+    "functions",
+    [IN_THE_WORKER, pytest.param(MORE_IN_THE_WORKER, marks=pytest.mark.slow)],
+    ids=["some", "more"],
+)
+def test_bad_functions_and_a_mistyped_directory_lose_nothing_committed(stage, functions):
     good = keyed(stage.source(), "user", uid="counts", parallelism=2)
     stage.put({"user": "ann"}, {"user": "bob"})
     stage.run(good.process(Count(), SCHEMA))
     stage.put({"user": "ann"})
-    for bad, says in IN_THE_WORKER:
+    mistyped = keyed(stage.source(), "user", uid="counts", state_dir=stage.folder / "stat")
+    with pytest.raises(Exception, match="may be mistyped") as caught:
+        stage.run(mistyped.process(Count(), SCHEMA))
+    assert str(stage.folder / "stat") in str(caught.value)
+    for bad, says in functions:
         with pytest.raises(Exception) as caught:
             stage.run(good.process(bad(), SCHEMA))
         assert says in str(caught.value), bad
@@ -307,13 +328,21 @@ def test_bad_keys_lose_nothing_committed(stage):
     stage.put({"user": "ann", "part": "a", "x": 1.0}, {"user": None, "part": "b", "x": 2.0})
     with pytest.raises(Exception, match=r"key column 'user' is null in record \d of .*'part': 'b'"):
         stage.run(counted("user"))
-    with pytest.raises(Exception, match="key column 'user' is null in record"):
-        stage.run(counted("part", "user"))
-    nan = stage.source("user string, part string").withColumn("x", F.expr("double('NaN')"))
-    with pytest.raises(Exception, match="key column 'x' is NaN in record 0"):
-        stage.run(keyed(nan, "x", uid="nan", new_state=True).process(Count(), SCHEMA))
     stage.run(counted("part"))
     assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 1), (None, 1)]
+
+
+def test_bad_keys_of_a_bounded_dataframe(users):
+    nan = users.withColumn("x", F.expr("double('NaN')"))
+    with pytest.raises(Exception, match="key column 'x' is NaN in record 0"):
+        keyed(nan, "x", uid="nan", parallelism=1).process(Count(), SCHEMA).collect()
+
+
+@pytest.mark.slow  # by default: the harness, and columns of one key above
+def test_a_part_of_a_key_that_is_null(users):
+    null = users.withColumn("user", F.lit(None).cast("string"))
+    with pytest.raises(Exception, match="key column 'user' is null in record"):
+        keyed(null, "n", "user", uid="null").process(Count(), SCHEMA).collect()
 
 
 def test_unwritable_state_directory(stage):
@@ -326,18 +355,6 @@ def test_unwritable_state_directory(stage):
     assert str(stage.folder / "file" / "state") in str(caught.value)
     assert "(spark.forebay.state.dir, or state_dir=)" in str(caught.value)
     assert "in the state of operator 'c', subtask" in str(caught.value)
-
-
-def test_mistyped_state_directory(stage):
-    stage.put({"user": "ann"})
-    stage.run(keyed(stage.source(), "user", uid="counts").process(Count(), SCHEMA))
-    stage.put({"user": "ann"})
-    mistyped = keyed(stage.source(), "user", uid="counts", state_dir=stage.folder / "stat")
-    with pytest.raises(Exception, match="may be mistyped") as caught:
-        stage.run(mistyped.process(Count(), SCHEMA))
-    assert str(stage.folder / "stat") in str(caught.value)
-    stage.run(keyed(stage.source(), "user", uid="counts").process(Count(), SCHEMA))
-    assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 2)]
 
 
 def test_two_operators_of_one_uid_in_one_query(stage):

@@ -1,4 +1,7 @@
-"""Keyed functions on bounded DataFrames and in ``foreachBatch``."""
+"""Keyed functions on bounded DataFrames and in ``foreachBatch``.
+
+Batches that the function skips are in ``test_empty.py``.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +42,23 @@ TWICE = [("ann", 3), ("ann", 4), ("bob", 2)]
 
 
 def test_state_of_a_bounded_dataframe_is_dropped_at_its_end(stage, users):
+    assert sorted(counted(users).collect()) == ONCE
+    assert not stage.state.exists()
+    stage.spark.conf.unset("spark.forebay.state.dir")  # it needs none
     result = counted(users)
     assert sorted(result.collect()) == ONCE
     assert sorted(result.collect()) == ONCE
-    assert not stage.state.exists()
-
-
-def test_a_bounded_dataframe_needs_no_state_directory(spark, users):
-    spark.conf.unset("spark.forebay.state.dir")
-    assert sorted(counted(users).collect()) == ONCE
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
-def test_a_harness_opens_what_spark_has_stored(stage, users, backend):
-    assert sorted(counted(users, query="nightly", backend=backend).collect()) == ONCE
+def test_a_query_name_keeps_the_state(stage, users, backend):
+    """A harness opens what Spark has stored."""
+    options = {"parallelism": 2, "backend": backend}
+    result = counted(users, query="nightly", **options)
+    assert sorted(result.collect()) == ONCE
+    assert sorted(result.collect()) == ONCE  # a second evaluation makes the same version again
+    assert list(stage.manifests()) == [1]
+    assert stage.operators()["counts"].parent.name == "nightly"
     of = {"uid": "counts", "state_dir": stage.state, "backend": backend, "key_type": str}
     count = ValueStateDescriptor("n", int, default=0)
     with FunctionHarness(Count(), "user", query="nightly", **of) as harness:
@@ -60,17 +66,8 @@ def test_a_harness_opens_what_spark_has_stored(stage, users, backend):
     with FunctionHarness(Count(), "user", query="try", restore_from="nightly", **of) as harness:
         assert harness.state(count, "ann") == 2
         assert harness.process([{"user": "ann"}]) == [("ann", 3)]
-    assert sorted(counted(users, query="nightly", backend=backend, batch_id=1).collect()) == TWICE
-
-
-def test_a_query_name_keeps_the_state(stage, users):
-    result = counted(users, query="nightly", parallelism=2)
-    assert sorted(result.collect()) == ONCE
-    assert sorted(result.collect()) == ONCE  # a second evaluation makes the same version again
-    assert list(stage.manifests()) == [1]
-    assert stage.operators()["counts"].parent.name == "nightly"
-    assert sorted(counted(users, query="nightly", batch_id=1).collect()) == TWICE
-    assert sorted(counted(users, query="other").collect()) == ONCE
+    assert sorted(counted(users, query="nightly", **options, batch_id=1).collect()) == TWICE
+    assert sorted(counted(users, query="other", **options).collect()) == ONCE
 
 
 def test_two_operators_of_one_uid_in_one_plan(stage, users):
@@ -85,6 +82,7 @@ def test_a_batch_id_alone_means_nothing(stage, users):
         counted(users, batch_id=1)
 
 
+@pytest.mark.slow  # by default: streams in test_restarts.py, with the same check
 def test_a_batch_that_expects_state_and_finds_none(stage, users):
     with pytest.raises(Exception, match="may be mistyped or renamed") as caught:
         counted(users, query="nightly", batch_id=3).collect()
@@ -100,9 +98,11 @@ def put_two(stage):
 
 
 def test_in_foreach_batch(stage):
+    """The job group is the user's to set."""
     put_two(stage)
 
     def each(df, batch_id):
+        df.sparkSession.sparkContext.setJobGroup("mine", "my jobs")
         counted(df, parallelism=2).write.mode("append").json(str(stage.output))
 
     stage.each_batch(each)
@@ -114,18 +114,23 @@ def test_in_foreach_batch(stage):
 
 
 def test_two_actions_of_one_batch_see_the_same_version(stage):
+    """The first one is on another thread, and belongs to the batch all the same."""
     put_two(stage)
     found = []
 
     def each(df, batch_id):
         result = counted(df, parallelism=2)
-        found.append(sorted(result.collect()))
+        thread = threading.Thread(target=lambda: found.append(sorted(result.collect())))
+        thread.start()
+        thread.join()
         found.append(sorted(result.collect()))
 
     stage.each_batch(each)
     assert [[tuple(row) for row in rows] for rows in found] == [ONCE, ONCE, TWICE, TWICE]
+    assert sorted(stage.manifests()) == [1, 2]
 
 
+@pytest.mark.slow  # by default: test_side_outputs.py, with three tables
 def test_a_batch_that_stops_between_two_writes_writes_the_same_again(stage):
     stop = {1}
 
@@ -154,80 +159,43 @@ def test_a_batch_that_stops_between_two_writes_writes_the_same_again(stage):
     assert [sorted(row.n for row in table.collect()) for table in tables] == [[1, 3], [2, 4]]
 
 
-def test_an_action_on_another_thread_is_the_same_batch(stage):
-    put_two(stage)
-    found = []
-
-    def each(df, batch_id):
-        result = counted(df, parallelism=2)
-        thread = threading.Thread(target=lambda: found.extend(map(tuple, result.collect())))
-        thread.start()
-        thread.join()
-
-    stage.each_batch(each)
-    assert sorted(found) == sorted(ONCE + TWICE)
-    assert sorted(stage.manifests()) == [1, 2]
-
-
-def test_the_job_group_is_the_user_s_to_set(stage):
-    put_two(stage)
-
-    def each(df, batch_id):
-        df.sparkSession.sparkContext.setJobGroup("mine", "my jobs")
-        counted(df, parallelism=2).write.mode("append").json(str(stage.output))
-
-    stage.each_batch(each)
-    assert stage.rows(SCHEMA) == sorted(ONCE + TWICE)
-
-
-def test_a_batch_may_be_skipped(stage):
-    for _ in range(5):
-        stage.put({"user": "ann"}, {"user": "bob"})
-
-    def each(df, batch_id):
-        if batch_id not in (1, 2):
-            counted(df, parallelism=2).write.mode("append").json(str(stage.output))
-
-    stage.each_batch(each)
-    assert [n for user, n in stage.rows(SCHEMA) if user == "ann"] == [1, 2, 3]
-    assert sorted(stage.manifests()) == [1, 4, 5]
-
-
 def test_a_second_operator_of_one_uid_is_refused(stage):
     """A loop over tenants with one uid would keep only the last tenant."""
     put_two(stage)
+    said = []
 
     def each(df, batch_id):
-        for tenant in ("ann", "bob"):
-            counted(df.where(df.user == tenant)).write.mode("append").json(str(stage.output))
-
-    with pytest.raises(
-        Exception, match=r"keyed\(\) was called twice for operator 'counts' in batch 0"
-    ):
-        stage.each_batch(each)
-
-    def repaired(df, batch_id):
+        counted(df.where("user = 'ann'")).write.mode("append").json(str(stage.output))
+        try:
+            counted(df.where("user = 'bob'"))
+        except ConfigurationError as error:
+            said.append(str(error))
         for tenant in ("ann", "bob"):
             own = keyed(df.where(df.user == tenant), "user", uid=f"counts of {tenant}")
             own.process(Count(), SCHEMA).write.mode("append").json(str(stage.folder / tenant))
 
-    stage.each_batch(repaired)
-    assert stage.rows(SCHEMA, output=stage.folder / "ann") == [("ann", n) for n in (1, 2, 3, 4)]
+    stage.each_batch(each)
+    twice = "keyed() was called twice for operator 'counts' in batch"
+    assert [text[: len(twice) + 2] for text in said] == [f"{twice} 0", f"{twice} 1"]
+    for folder in (stage.output, stage.folder / "ann"):
+        assert stage.rows(SCHEMA, output=folder) == [("ann", n) for n in (1, 2, 3, 4)]
+    assert stage.rows(SCHEMA, output=stage.folder / "bob") == [("bob", 1), ("bob", 2)]
 
 
 def test_the_batch_id_that_spark_gives_is_the_one(stage):
     put_two(stage)
+    said = []
 
     def each(df, batch_id):
+        try:
+            counted(df, batch_id=7)
+        except ConfigurationError as error:
+            said.append(str(error))
         counted(df, query="mine", batch_id=batch_id).write.mode("append").json(str(stage.output))
 
     stage.each_batch(each)
     assert stage.rows(SCHEMA) == sorted(ONCE + TWICE)
     assert stage.operators()["counts"].parent.name == "mine"
-
-    def wrong(df, batch_id):
-        counted(df, batch_id=0)
-
-    stage.put({"user": "ann"})
-    with pytest.raises(Exception, match="this is batch 2, and batch_id=0 was passed"):
-        stage.each_batch(wrong)
+    assert [text.partition(";")[0] for text in said] == [
+        f"operator 'counts': this is batch {n}, and batch_id=7 was passed" for n in (0, 1)
+    ]

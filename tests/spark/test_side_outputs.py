@@ -48,7 +48,7 @@ def writer(folder, *, stops):
     return write
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_a_batch_that_stops_between_two_tables_fills_each_once(stage, spark, backend):
     stage.put({"user": "ann", "n": 60}, {"user": "bob", "n": 10})
     stage.put({"user": "ann", "n": 70}, {"user": "bob", "n": -1})
