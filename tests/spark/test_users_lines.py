@@ -1,4 +1,8 @@
-"""The driver's text for an error in a worker has the file and line of user code."""
+"""The driver's text for an error in a worker has the file and line of user code.
+
+The text of each method is the harness's too, in ``tests/test_users_lines.py``; how Spark shortens
+texts does not depend on the method.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 TORN = '{"error": "cannot parse \\ud83d"}'
 
 
-@pytest.fixture(params=["true", "false"])
+@pytest.fixture
 def session(request, spark):
     spark.conf.set(SIMPLIFIED, request.param)
     yield spark
@@ -99,29 +103,42 @@ def in_wait(fn, **options):
     return lambda session: ordered_wait(users(session), fn, "n long", **options)
 
 
+def slow(*values):
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 def failure(made):
     with pytest.raises(Exception, match="FunctionError") as caught:
         made.collect()
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        *map(in_keyed, [Record(), Open(), Timer(), Reducer()]),
-        in_wait(asked),
-        in_wait(asked_together, batch=Batch(2)),
-        in_wait(on_a_thread),
-        in_wait(fine, resources=no_client),
-        in_wait(fine, key=key_of),
-    ],
-)
-def test_the_driver_shows_the_users_line(session, make):
-    text = failure(make(session))
+def shows_the_users_line(text):
     assert "raised KeyError: 'a'" in text
     shown = text[text.index("raised KeyError") :]
     assert f'File "{__file__}", line ' in shown
     assert 'return {"b": 1}[user]  # the line' in shown
+
+
+@pytest.mark.parametrize("session", ["true", "false"], indirect=True)
+@pytest.mark.parametrize("make", [in_keyed(Record()), in_wait(asked)], ids=["keyed", "wait"])
+def test_the_driver_shows_the_users_line(session, make):
+    shows_the_users_line(failure(make(session)))
+
+
+@pytest.mark.parametrize("session", ["true", *slow("false")], indirect=True)
+@pytest.mark.parametrize(
+    "make",
+    [
+        in_wait(asked_together, batch=Batch(2)),
+        in_wait(on_a_thread),
+        in_wait(fine, resources=no_client),
+        in_wait(fine, key=key_of),
+        *slow(*map(in_keyed, [Open(), Timer(), Reducer()])),
+    ],
+)
+def test_so_it_does_for_other_functions(session, make):
+    shows_the_users_line(failure(make(session)))
 
 
 def test_a_stream_names_error_and_line_in_the_message_of_its_exception(stage):
@@ -142,6 +159,7 @@ async def tears(row, client):
     raise ValueError(json.loads(TORN)["error"])
 
 
+@pytest.mark.parametrize("session", ["true", *slow("false")], indirect=True)
 def test_half_a_character_in_an_error_reaches_the_driver_escaped(session):
     class Tears(Record):
         def process_element(self, row, ctx):
