@@ -1,4 +1,8 @@
-"""Rows around DST switches: their times are instants in every session time zone."""
+"""Rows around DST switches: their times are instants in every session time zone.
+
+By default a stream of one input, two bounded inputs, and a stream of an ordered wait: how rows are
+read does not depend on more. The harness has both switches and backends by default.
+"""
 
 from __future__ import annotations
 
@@ -115,6 +119,7 @@ def expected_at_the_end(first, second):
     return sorted([*expected(first, second), *timers], key=lambda row: row[1])
 
 
+@pytest.mark.slow
 def test_bounded(spark, pair):
     df = bounded(spark, *pair)
     gaps = keyed(df, "user", uid="gaps", order_by="at", event_time="at")
@@ -151,6 +156,7 @@ def test_a_stream(stage, pair):
     assert [row for row in found if row[0] == "timer"] == [("timer", us(due), None, None)]
 
 
+@pytest.mark.slow
 def test_a_stream_of_two_inputs(stage, pair):
     for at, side in zip(pair, ("left", "right"), strict=True):
         stage.put({"user": "ann", "at": at_text(at)}, into=stage.folder / side)
@@ -168,7 +174,7 @@ def test_a_stream_of_two_inputs(stage, pair):
     assert seen(stage.spark.read.schema(OUT).json(str(stage.output))) == expected(*pair)
 
 
-@pytest.mark.parametrize("form", ["bounded", "stream"])
+@pytest.mark.parametrize("form", [pytest.param("bounded", marks=pytest.mark.slow), "stream"])
 def test_ordered_wait(stage, pair, form):
     first, second = pair
     if form == "stream":

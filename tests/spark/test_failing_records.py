@@ -135,7 +135,10 @@ def test_a_bounded_dataframe_has_the_column_and_its_name(spark):
     ]
 
 
-@pytest.mark.parametrize("method", ["map_with_state", "map", "reduce"])
+@pytest.mark.parametrize(
+    "method",
+    ["map_with_state", pytest.param("map", marks=pytest.mark.slow), "reduce"],  # map: the next test
+)
 def test_the_short_forms_take_part(spark, method):
     rows = spark.createDataFrame([("a", 1), ("a", 0), ("a", 2)], INPUT)
     side = keyed(rows.coalesce(1), "user", uid="u", parallelism=1, on_error="column")

@@ -1,4 +1,7 @@
-"""Functions in every form on a real stream: file source, file sink, a restart in between."""
+"""Functions in every form on a real stream: file source, file sink, a restart in between.
+
+All forms but one are tested with the engine by default: Spark has no part in their differences.
+"""
 
 from __future__ import annotations
 
@@ -91,10 +94,11 @@ def running_totals(files, start=None):
 @pytest.mark.parametrize(
     "function",
     [
-        Plain,
         AsyncGenerator,
-        Callbacks,
-        *(pytest.param(form, marks=pytest.mark.slow) for form in (Generator, Coroutine, Mixed)),
+        *(
+            pytest.param(form, marks=pytest.mark.slow)
+            for form in (Plain, Callbacks, Generator, Coroutine, Mixed)
+        ),
     ],
 )
 def test_every_form_counts_the_same(stage, function):
@@ -130,6 +134,7 @@ class Largest(ReduceFunction):
         return first if first.n >= second.n else second
 
 
+@pytest.mark.slow  # by default: the callables below, and the classes with the engine
 def test_map_and_flat_map(stage):
     stage.put({"user": "ann", "n": 1}, {"user": "ann", "n": 1}, {"user": "bob", "n": 2})
     stage.put({"user": "ann", "n": 1}, {"user": "ann", "n": 3})
@@ -140,14 +145,14 @@ def test_map_and_flat_map(stage):
 
 def test_plain_callables(spark):
     df = spark.createDataFrame([("ann", 1), ("bob", 2)], "user string, n long")
-    keyed_df = keyed(df, "user", uid="plain")
-    assert sorted(keyed_df.map(lambda row: (row.user, -row.n), SCHEMA).collect()) == [
-        ("ann", -1),
-        ("bob", -2),
-    ]
-    twice = keyed_df.flat_map(lambda row: [(row.user, row.n)] * 2, SCHEMA)
-    assert sorted(twice.collect()) == [("ann", 1), ("ann", 1), ("bob", 2), ("bob", 2)]
-    assert keyed_df.process(lambda row, ctx: [(ctx.current_key, 0)], SCHEMA).count() == 2
+    negative = keyed(df, "user", uid="map").map(lambda row: (row.user, -row.n), SCHEMA)
+    twice = keyed(negative, "user", uid="flat").flat_map(
+        lambda row: [(row.user, row.total)] * 2, SCHEMA
+    )
+    keys = keyed(twice, "user", uid="process").process(
+        lambda row, ctx: [(ctx.current_key, row.total)], SCHEMA
+    )
+    assert sorted(keys.collect()) == [("ann", -1), ("ann", -1), ("bob", -2), ("bob", -2)]
 
 
 def test_reduce_keeps_a_row_for_each_key(stage):
@@ -213,10 +218,9 @@ def test_connect_shares_state_by_key(stage):
     stage.put(*[{"id": n, "name": f"user{n}"} for n in range(2)], into=names)
     stage.run(joined)
     stage.put(*[{"id": n, "name": f"user{n}"} for n in range(2, 5)], into=names)
+    stage.put({"id": 1, "amount": 100}, into=orders)
     stage.run(joined)
-    stage.put({"id": 3, "amount": 100}, into=orders)
-    stage.run(joined)
-    expected = [(f"user{n % 5}", n) for n in range(20)] + [("user3", 100)]
+    expected = [(f"user{n % 5}", n) for n in range(20)] + [("user1", 100)]
     assert stage.rows("name string, amount long") == sorted(expected)
 
 
@@ -231,6 +235,7 @@ class Seen(KeyedProcessFunction):
         yield row.user, f"{before} {keys}"
 
 
+@pytest.mark.slow  # by default: the kinds of state of test_restarts.py
 def test_map_state_on_a_stream(stage):
     stage.put({"user": "ann", "n": 1}, {"user": "ann", "n": 2})
     stage.put({"user": "ann", "n": 1})

@@ -40,13 +40,13 @@ def rows_by_user(stage):
 
 
 def test_a_restarted_query_goes_on_from_the_mended_state(stage):
-    def run():
-        stage.put({"user": "ann"}, {"user": "bob"})
+    def run(batches=1):
+        for _ in range(batches):
+            stage.put({"user": "ann"}, {"user": "bob"})
         query = stage.run(keyed(stage.source(), "user", uid="counts").process(Count(), SCHEMA))
         return {"query": query.id, "uid": "counts"}
 
-    run()
-    name = run()
+    name = run(batches=2)
     state_dir = str(stage.folder / "state")
     with open_state(state_dir, provisional=True, **name) as snapshot:
         table = snapshot.to_arrow("n").read_all()
@@ -112,14 +112,14 @@ def test_the_table_of_an_operator_with_ttl_replaces_both_parts(stage):
     }
     users = [*changed, *(f"user {n}" for n in range(6))]
 
-    def run():
-        stage.put(*({"user": user} for user in users))
+    def run(batches=1):
+        for _ in range(batches):
+            stage.put(*({"user": user} for user in users))
         keyed_rows = keyed(stage.source(), "user", uid="aging", parallelism=2)
         query = stage.run(keyed_rows.process(Aging(), LISTED))
         return {"query": query.id, "uid": "aging", "checkpoint": str(stage.checkpoint)}
 
-    run()
-    name = run()
+    name = run(batches=2)
     with open_next(str(stage.folder / "state"), **name) as snapshot:
         assert len(snapshot.manifests) == 2
         in_parts = [

@@ -60,7 +60,7 @@ class Copy:
         return self.stage.rows(SCHEMA, output=self.output)
 
 
-@pytest.fixture(params=["2", pytest.param("1", marks=pytest.mark.slow)])
+@pytest.fixture(params=["2", "1"])
 def _log_format(spark, request):
     """Set the format of the offset log; older versions of Spark have only one."""
     key = "spark.sql.streaming.offsetLog.formatVersion"
@@ -69,6 +69,7 @@ def _log_format(spark, request):
     spark.conf.unset(key)
 
 
+@pytest.mark.slow  # by default: the next test, where the query fails first
 @pytest.mark.usefixtures("_log_format")
 def test_a_copy_that_runs_later_does_not_become_productions_state(stage):
     home = Copy(stage, "home", 1)

@@ -217,7 +217,10 @@ class Windows(KeyedProcessFunction):
         self.sum.clear()
 
 
-@pytest.mark.parametrize(("column", "closed"), [("mark", [("a", "10:02")]), ("at", [])])
+@pytest.mark.parametrize(
+    ("column", "closed"),
+    [("mark", [("a", "10:02")]), pytest.param("at", [], marks=pytest.mark.slow)],
+)
 def test_the_watermark_of_an_operator_reaches_the_next_in_a_column(stage, column, closed):
     source = stage.source("user string, at timestamp, n long")
 
@@ -273,7 +276,6 @@ def test_the_end_of_a_bounded_dataframe_fires_event_time_timers_if_its_state_end
 
     stored = {"state_dir": str(tmp_path), "query": "bounded"}
     assert closed() == [1]
-    assert closed(fire_at_end=False) == []
     assert closed(**stored, batch_id=0) == []
     assert closed(**stored, batch_id=1, fire_at_end=True) == [2]
 
