@@ -44,6 +44,13 @@ def storage(state_dir):
     return here
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    """Let clients try again soon; between attempts they wait, and do nothing else."""
+    for name, seconds in (("_FIRST_PAUSE_S", 0.01), ("_LONGEST_PAUSE_S", 0.1)):
+        monkeypatch.setattr(f"forebay_compaction_ray.client.job.{name}", seconds)
+
+
 @pytest.fixture
 def remote():
     """The compactor of the workers; the client has another object."""

@@ -52,6 +52,7 @@ def limits(query):
 
 
 def no_worker(query):
+    query.new_process(queue_timeout_s=0.05)
     query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(0))
     yield "in the queue"
     query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(1))

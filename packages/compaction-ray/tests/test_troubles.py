@@ -62,11 +62,6 @@ def workers_die(query, number):
     query.batch()
 
 
-def workers_die_all_the_time(query, number):
-    query.body.deaths = BATCHES
-    query.batch()
-
-
 def storage_fails_in_passing(query, number):
     query.compactor.failures = number % 5
     query.batch()
@@ -100,6 +95,7 @@ def gateway_accepts_and_never_answers(query, number):
 def queue_is_full(query, number):
     if number in (4, 14):
         query.new_gateway(queue=0 if number == 4 else 8)
+        query.new_process(**(IMPATIENT if number == 4 else {}))
     query.batch()
     assert number != 13 or query.count("fallbacks") > 0
 
@@ -136,7 +132,6 @@ def gateway_is_newer_and_understands(query, number):
         process_ends,
         process_ends_and_gateway_begins_again,
         workers_die,
-        workers_die_all_the_time,
         storage_fails_in_passing,
         gateway_drains,
         workers_are_taken_away_and_come_back,
@@ -165,6 +160,7 @@ def test_a_worker_that_always_dies_leads_to_compaction_in_the_job(query):
     assert query.count("fallbacks") > 0
     assert counted(query.gateway.core, "jobs_finished", outcome="done") == 0
     query.check()
+    assert any("/compaction-" in name for name in query.live())
 
 
 @pytest.mark.parametrize("deaths", [1, BATCHES])

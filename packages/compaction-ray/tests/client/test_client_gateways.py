@@ -501,8 +501,9 @@ def test_a_gateway_without_workers_keeps_no_job_while_another_works(
 
 @pytest.mark.long
 def test_a_job_leaves_a_queue_without_workers_when_another_gateway_is_back(
-    state_dir, storage, gateway, remote, client_of, own
+    state_dir, storage, gateway, remote, client_of, own, monkeypatch
 ):
+    monkeypatch.setattr("forebay_compaction_ray.client.job._QUEUED_POLL_S", 0.1)
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK, workers=0) as empty:
         client = client_of(empty.address, failure_strategy="fail")

@@ -36,8 +36,11 @@ def way(gateway):
 
 @pytest.mark.long
 def test_a_slow_way_is_used(client_of, way, remote, own):
+    client = client_of(way.address)
     way.delay_s = 0.4  # longer than an attempt to connect used to take
-    assert ended(client_of(way.address), job()).phase is CompactionPhase.DONE
+    assert client.gateways.at(way.address).hello()
+    way.delay_s = 0.05
+    assert ended(client, job()).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs, way.accepted) == (1, 0, 1)
 
 
@@ -52,7 +55,10 @@ def test_a_slow_way_is_used_over_tls(client_of, state_dir, storage, remote, own,
     ):
         way.delay_s = 0.15
         client = client_of(way.address, security=lambda: Credentials(ca=content["ca.pem"]))
+        assert client.gateways.at(way.address).hello()
+        way.delay_s = 0.02
         assert ended(client, job()).phase is CompactionPhase.DONE
+        assert way.accepted == 1
     assert (remote.runs, own.runs) == (1, 0)
 
 
