@@ -38,9 +38,14 @@ def run_of(model, storage, name, count):
     return write_file(storage, name, [(model.header(), [cells])], range=model.GROUPS)
 
 
-def peak_bytes(model, storage, count):
+def peaks_bytes(model, storage, count):
     files = [run_of(model, storage, f"{count}-{i}", count) for i in range(4)]
-    job = model.job_of(files, prefix=f"out-{count}/", target_bytes=512 * 1024)
+    return [peak_bytes(model, storage, files, f"out-{n}/") for n in range(3)]
+
+
+def peak_bytes(model, storage, files, prefix):
+    job = model.job_of(files, prefix=prefix, target_bytes=512 * 1024)
+    count = files[0].meta["entries"]
     tracemalloc.start()
     with counting() as pool:
         result = LsmCompactor().compact(job, storage, lambda: False)
@@ -53,10 +58,9 @@ def peak_bytes(model, storage, count):
 
 def test_memory_is_bounded_whatever_the_inputs(model, tmp_path):
     # The amount waiting to be written at the peak depends on the scheduling of threads.
+    # In-memory storage would keep the written files in memory.
     peaks = [
-        # In-memory storage would keep the written files in memory.
-        [peak_bytes(model, open_storage(tmp_path / str(n)), count) for n in range(3)]
-        for count in (20_000, 80_000)
+        peaks_bytes(model, open_storage(tmp_path / str(count)), count) for count in (20_000, 80_000)
     ]
     small, large = map(statistics.median, peaks)
     # 37 MB of input compared with 9 MB: only the indexes grow.

@@ -107,8 +107,17 @@ def unpacked(value):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ttl", [False, True])
-@pytest.mark.parametrize("kind", ["value", "list", "map"])
+@pytest.mark.parametrize(
+    ("kind", "ttl"),
+    [
+        ("value", False),
+        pytest.param("list", False, marks=pytest.mark.slow),  # by default in test_oracle.py
+        pytest.param("map", False, marks=pytest.mark.slow),  # and this
+        ("value", True),
+        ("list", True),
+        ("map", True),
+    ],
+)
 @given(data=st.data())
 def test_a_compaction_changes_no_answer(model, kind, ttl, data):
     storage, h = model.new_storage(), model.header(kind=kind, ttl=ttl)

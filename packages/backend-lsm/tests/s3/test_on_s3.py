@@ -62,7 +62,9 @@ VALUE = ValueStateDescriptor("v", int)
 LIST = ListStateDescriptor("l", int)
 
 
-@pytest.mark.parametrize("kind", [ImmediateCompaction, LocalCompactionService])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(ImmediateCompaction, marks=pytest.mark.slow), LocalCompactionService]
+)
 def test_batches_compactions_and_janitor(
     storage: ObjectStorage, kind: type[CompactionService]
 ) -> None:

@@ -89,9 +89,9 @@ class JanitorQuery:
 ADD = ("n.update", 1)
 
 moments = pytest.mark.parametrize(
-    "stride", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["every fourth", "every"]
+    "stride", [8, pytest.param(1, marks=pytest.mark.slow)], ids=["every eighth", "every"]
 )
-"""By default a pass is interrupted before every fourth of its requests, in `slow` before each."""
+"""By default a pass is interrupted before every eighth of its requests, in `slow` before each."""
 
 
 @pytest.fixture
