@@ -158,7 +158,7 @@ def test_a_folder_of_many_names_takes_three_requests_too(
     s3_options: dict[str, Any], requests: Requests
 ) -> None:
     folder = f"top/{next(_numbers)}"
-    subtasks, versions = 70, range(1, 7)
+    subtasks, versions = 56, range(1, 7)  # two pages of names
     many(f"{folder}/q/op", large_operator(versions, subtasks))
     watch = DirectoryWatch(open_storage(f"s3://bucket/{folder}", s3_options))
     counts = []
@@ -170,7 +170,7 @@ def test_a_folder_of_many_names_takes_three_requests_too(
     pages = -(-3 * subtasks * len(versions) // 1_000)
     assert max(counts) <= 3
     assert sum(counts) <= 2 + pages + 3, "all pages once, and those of the first view"
-    for version in range(7, 10):
+    for version in (7, 8):
         many(f"{folder}/q/op", large_operator([version], subtasks))
         views, count = requests.of(watch.refresh)
         assert count <= 3
@@ -178,11 +178,11 @@ def test_a_folder_of_many_names_takes_three_requests_too(
         assert view.newest is not None
         assert view.newest.version == version
         assert view.newest.count("rows_in") == 5 * subtasks
-    for _ in range(2 * (pages + 2)):
+    for _ in range(pages + 2):
         views, count = requests.of(watch.refresh)
         assert count <= 3
     (view,) = views.values()
-    assert view.listing.data_files == 9 * subtasks
+    assert view.listing.data_files == 8 * subtasks
 
 
 def test_s3_returns_pages_of_a_thousand_names(
@@ -192,7 +192,7 @@ def test_s3_returns_pages_of_a_thousand_names(
     names = [f"b/{number:05}" for number in range(2_000)]
     many(folder, [*names, "a"])
     storage = open_storage(f"s3://bucket/{folder}", s3_options)
-    for after, first, last in (("", 0, False), ("a", 1, False), ("b/01000", 1_002, True)):
+    for after, first, last in (("", 0, False), ("b/01000", 1_002, True)):
         page, count = requests.of(partial(storage.list_page, after))
         assert count == 1
         wanted = ["a", *names][first : first + 1_000]
