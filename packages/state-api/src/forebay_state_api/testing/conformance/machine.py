@@ -244,6 +244,8 @@ class StateMachineTests(BackendSubject):
         """Make a state machine of the subject."""
         return lambda: BatchMachine(new_job, forget)
 
+    # Scripts merge namespaces synchronously in every style.
+    @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
     def test_any_history_reads_as_the_model(self, new_machine: Any, search: Search) -> None:
         limits = search.limits(self.machine_examples, stateful_step_count=self.machine_steps)
         run_state_machine_as_test(search.seeded(new_machine), settings=limits)
