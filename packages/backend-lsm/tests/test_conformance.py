@@ -1,8 +1,8 @@
 """The lsm backend passes the conformance kit, whatever it may keep in memory.
 
 By default each part of the kit runs once: with a tiny cache if it is about cells, which are then
-spread over many files, and with defaults otherwise. `slow` has all parts with caches of all sizes,
-on local and on slow storage.
+spread over many files, and with defaults otherwise. The properties run with both, on few examples.
+`slow` has all parts with caches of all sizes, on local and on slow storage.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def slow_kit(cls):
 
 
 TINY = {"block-cache-bytes": 1 << 16, "block-bytes": 512}
-ON_LOCAL_STORAGE = (VersionTests, RescaleTests)
 IN_MEMORY = (
     FailureTests,
     ReplayTests,
+    RescaleTests,
     ReaderTests,
     TtlTests,
     TtlSwitchTests,
@@ -55,10 +55,9 @@ IN_MEMORY = (
     TimerTests,
     NamespacedTimerTests,
     MigrationTests,
-    GenerationTests,
     ForkTests,
 )
-OTHERS = {*ON_LOCAL_STORAGE, *IN_MEMORY, DamageTests}
+OTHERS = {*IN_MEMORY, VersionTests, GenerationTests, DamageTests}
 """Parts that run with a tiny cache in `slow` only, since it takes them four times as long.
 
 All but damages run with defaults. ``files/test_damage.py`` damages the files of this backend, and
@@ -110,6 +109,10 @@ class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part
     A backend answers at once or is waited for; the heap backend and `slow` have all styles.
     """
 
+    # The heap backend has all examples by default, `TestSearchTiny` ten times as many.
+    history_examples = timer_examples = 4
+    program_examples = 8
+
     @pytest.fixture(params=["synchronous", "tight"])
     def manner(self, request):
         return MANNERS[request.param]
@@ -120,28 +123,44 @@ class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part
 
 
 @slow_kit
-class TestRestTiny(TinyCache, DamageTests, *IN_MEMORY, *ON_LOCAL_STORAGE):
+class TestRestTiny(TinyCache, DamageTests, *IN_MEMORY, VersionTests, GenerationTests):
     """Run the rest of the kit with a tiny cache in memory."""
 
 
-class TestDefaultsInMemory(OfLsm, *IN_MEMORY):
-    """Run times, migrations and forks with defaults in memory.
+class TestDefaultsInMemory(OfLsm, PropertyTests, *IN_MEMORY):
+    """Run times, rescales, migrations, forks and some histories with defaults in memory.
 
     Where only the engine sees the style, each case runs in one; `TestAllDefaults` and the heap
     backend have the others.
     """
+
+    # `TestAllDefaults` has all of these, and so has the heap backend by default.
+    failure_examples = machine_examples = 5
+    history_examples = timer_examples = program_examples = 3
+
+    # A kill at each request takes five times as long on local storage.
+    test_a_kill_at_any_request_loses_nothing = VersionTests.test_a_kill_at_any_request_loses_nothing
 
     @pytest.fixture(params=["tight"])
     def some_manner(self, request):
         return MANNERS[request.param]
 
 
-class TestDefaults(OnLocalStorage, PropertyTests, *ON_LOCAL_STORAGE):
-    """Run versions, rescales and some histories with defaults on local storage."""
+class TestGenerations(OfLsm, GenerationTests):
+    """Run changes of types with files that are merged early; `TestAllDefaults` merges them late."""
 
-    # `TestLocal` runs all of these, and `TestTiny` by default.
-    machine_examples = history_examples = timer_examples = 5
-    program_examples = 8
+    @pytest.fixture
+    def backend_options(self):
+        return {"max-runs": 3}
+
+
+class TestDefaults(OnLocalStorage, VersionTests):
+    """Run versions with defaults on local storage; `TestLocal` runs the whole kit."""
+
+    @pytest.mark.slow
+    def test_a_kill_at_any_request_loses_nothing(self, new_job, storage):
+        """`TestDefaultsInMemory` runs it by default."""
+        super().test_a_kill_at_any_request_loses_nothing(new_job, storage)
 
 
 @slow_kit

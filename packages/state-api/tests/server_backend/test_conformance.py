@@ -53,6 +53,11 @@ class TestWhatIsStored(
 ):
     """The behaviour that differs from files."""
 
+    @pytest.mark.slow
+    def test_a_batch_may_be_larger_than_what_a_store_takes_at_once(self, empty):
+        """Reads are those of the SQLite backend, whose fault `kit_faults` finds by default."""
+        super().test_a_batch_may_be_larger_than_what_a_store_takes_at_once(empty)
+
 
 @pytest.mark.slow
 class TestAll(InAServer, StateBackendTests):

@@ -1,4 +1,8 @@
-"""The reference backend is the kit's second subject: its reads wait, on other threads."""
+"""The reference backend is the kit's second subject: its reads wait, on other threads.
+
+By default it runs what the engine decides, and the parts whose reads may wait, on half the heap
+backend's examples. `slow` has the whole kit.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,20 @@ import pytest
 
 from forebay_state_api.testing import StateBackendTests
 from forebay_state_api.testing.conformance import EngineTests, PropertyTests
+from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
+from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
 from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.readers import ReaderTests
+from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.search import fresh_seed
+from forebay_state_api.testing.conformance.subject import MANNERS
+from forebay_state_api.testing.conformance.timelines import TimelineTests
+from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
+from forebay_state_api.testing.conformance.versions import MigrationTests, VersionTests
 from forebay_state_api.testing.reference import ReferenceBackend
 
 
@@ -25,21 +37,51 @@ class OfReference:
         return ReferenceBackend
 
 
-OF_FILES = (RescaleTests, DamageTests, GenerationTests, ForkTests)
-"""Parts that look at files, of which other backends have more, and at no read that waits."""
+OF_FILES = {
+    CleanupTests,
+    ClearingTests,
+    DamageTests,
+    ForkTests,
+    GenerationTests,
+    MigrationTests,
+    ReaderTests,
+    ReplayTests,
+    RescaleTests,
+    TimelineTests,
+    TtlSwitchTests,
+    VersionTests,
+}
+"""Parts that look at files, of which other backends have more, and at no read that waits.
+
+The heap backend runs all of them by default.
+"""
+
+
+class TestEngine(OfReference, EngineTests):
+    """What the engine decides, which every backend gets from it."""
 
 
 class TestReferenceBackend(
-    OfReference,
-    EngineTests,
-    *(part for part in StateBackendTests.__bases__ if part not in OF_FILES),
+    OfReference, *(part for part in StateBackendTests.__bases__ if part not in OF_FILES)
 ):
-    """With what the engine decides, which every backend gets from it."""
+    """The parts whose reads may wait."""
+
+    # The heap backend has twice as many.
+    failure_examples = program_examples = 10
+    machine_examples = 8
+    history_examples = 5
+    timer_examples = 6
+
+    @pytest.fixture(params=["coroutine", "callback", "unchained"])
+    def some_manner(self, request):
+        """The manners that the heap backend does not run."""
+        return MANNERS[request.param]
 
 
 @pytest.mark.slow
-class TestFilesOfReferenceBackend(OfReference, *OF_FILES):
-    """The rest of the kit."""
+@pytest.mark.timeout(900)
+class TestAll(OfReference, EngineTests, StateBackendTests):
+    """The whole kit, in every manner."""
 
 
 @pytest.mark.slow

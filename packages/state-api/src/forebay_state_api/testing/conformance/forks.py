@@ -101,6 +101,8 @@ class ForkTests(BackendSubject):
         second.scripts([(KEYS[20], WRITES)])
         third = fork_of(source, query="third", restore=RestoreFrom("fork"), parallelism=2)
         third.scripts([(KEYS[21], WRITES)])
+        for job in (source, second):
+            job.restart(parallelism=1)
         for number in range(16):
             for job in (source, second):
                 job.scripts([(key, WRITES) for key in KEYS[number % 4 :: 4]])

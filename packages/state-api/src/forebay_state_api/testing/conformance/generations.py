@@ -66,13 +66,12 @@ def _same_process(job: KeyedJob, _: NewJob) -> KeyedJob:
 
 
 def _compacted(job: KeyedJob, new_job: NewJob) -> KeyedJob:
-    """Run commits until all files have been merged, twice if two dozen commits suffice."""
-    for _ in range(2):
-        before = _files(job)
-        for number in range(12):
-            job.do(f"other {number % 7}", ("n.update", number))
-            if not before & _files(job):
-                break
+    """Run commits until all files have been merged, if two dozen suffice."""
+    before = _files(job)
+    for number in range(24):
+        job.do(f"other {number % 7}", ("n.update", number))
+        if not before & _files(job):
+            break
     return _restarted(job, new_job)
 
 
@@ -213,7 +212,7 @@ class GenerationTests(BackendSubject):
         with_x, without = record(id=int, x=(int, 0)), record(id=int)
         job = new_job(*_states(with_x), ValueStateDescriptor("n", int))
         written = []
-        for number in range(6):
+        for number in range(5):
             declared = without if number % 2 else with_x
             if number:
                 job = between(job, new_job)
