@@ -8,6 +8,7 @@ from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import CACHE
 from forebay_state_api.testing import StateBackendTests, late_backend
 from forebay_state_api.testing.conformance import PropertyTests
+from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.search import fresh_seed
 
 
@@ -25,8 +26,23 @@ class OfHeap:
         return CACHE.clear
 
 
-class TestHeapBackend(OfHeap, StateBackendTests):
+class TestHeapBackend(
+    OfHeap, *(part for part in StateBackendTests.__bases__ if part is not GenerationTests)
+):
     """Run the kit with default options."""
+
+
+class TestGenerations(OfHeap, GenerationTests):
+    """Run changes of types with snapshots after five commits, not after fifteen."""
+
+    @pytest.fixture
+    def backend_options(self):
+        return {"snapshot-factor": 1.0}
+
+
+@pytest.mark.slow
+class TestGenerationsWithDefaults(OfHeap, GenerationTests):
+    """Run changes of types with default options."""
 
 
 @pytest.mark.slow
@@ -39,7 +55,7 @@ class TestSearch(OfHeap, PropertyTests):
 
 
 @pytest.mark.slow
-class TestLateHeapBackend(TestHeapBackend):
+class TestLateHeapBackend(OfHeap, StateBackendTests):
     """Run the kit with reads that are answered late and out of order."""
 
     @pytest.fixture

@@ -58,7 +58,7 @@ The heap backend runs all of them by default.
 
 
 class TestEngine(OfReference, EngineTests):
-    """What the engine decides, which every backend gets from it."""
+    """Decisions of the engine, which every backend gets from it."""
 
 
 class TestReferenceBackend(

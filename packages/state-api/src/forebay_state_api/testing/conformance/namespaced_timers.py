@@ -133,7 +133,7 @@ class NamespacedTimerTests(BackendSubject):
         steps = step("register", "w", PROCESSING, 3), step("register", None, PROCESSING, 4)
         assert do(new_job(), function, 9, *steps) == [("a", "w", 3, 3), ("a", None, 4, 4)]
 
-    @pytest.mark.parametrize("parallelisms", [(1, 2), (2, 5), (8, 1)], ids=str)
+    @pytest.mark.parametrize("parallelisms", [(2, 5), (8, 1)], ids=str)
     def test_a_restart_and_a_rescale_keep_namespaces(
         self, new_job: NewJob, function: Any, parallelisms: tuple[int, int]
     ) -> None:
@@ -149,9 +149,17 @@ class NamespacedTimerTests(BackendSubject):
         expected = [(key, window, 70, 70) for key in keys for window in ("v", "w")]
         assert sorted(do(job, function, 10)) == sorted(expected)
 
-    @pytest.mark.parametrize("parallelism", [1, 5])
-    @pytest.mark.parametrize("lists", [False, True], ids=["unlisted", "listed"])
-    @pytest.mark.parametrize("way", ["fork", "savepoint", "other backend"])
+    @pytest.mark.parametrize(
+        ("way", "lists", "parallelism"),
+        [
+            pytest.param("fork", False, 1, id="fork-unlisted-1"),
+            pytest.param("fork", True, 5, id="fork-listed-5"),
+            pytest.param("savepoint", False, 5, id="savepoint-unlisted-5"),
+            pytest.param("savepoint", True, 1, id="savepoint-listed-1"),
+            pytest.param("other backend", False, 1, id="other backend-unlisted-1"),
+            pytest.param("other backend", True, 5, id="other backend-listed-5"),
+        ],
+    )
     def test_state_that_begins_as_anothers_has_its_timers(
         self,
         new_job: NewJob,

@@ -25,7 +25,7 @@ TTL: Final = timedelta(hours=1)
 """Shorter than the replay's delay: by the worker's clock everything would have expired."""
 
 STEP: Final = timedelta(minutes=11)
-BATCHES: Final = 12
+BATCHES: Final = 8
 FIRST_REPLAYED: Final = 2
 KEYS: Final = [f"key {n}" for n in range(16)]
 

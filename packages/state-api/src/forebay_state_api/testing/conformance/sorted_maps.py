@@ -281,11 +281,11 @@ class SortedMapTests(BackendSubject):
             numbered,
             numbered[1:-1],
         ]
-        for n, (low, high) in enumerate(itertools.pairwise(keys)):
-            assert job.do("k", ("s.range", low, high), ("s.last", None, high)) == [
-                [(low, n)],
-                (low, n),
-            ]
+        neighbours = list(itertools.pairwise(keys))
+        ranges = [("s.range", low, high) for low, high in neighbours]
+        lasts = [("s.last", None, high) for _, high in neighbours]
+        assert job.do("k", *ranges) == [[entry] for entry in numbered[:-1]]
+        assert job.do("k", *lasts) == numbered[:-1]
 
     @pytest.mark.parametrize("name", DRAWN)
     def test_drawn_keys_are_in_the_order_of_python(
