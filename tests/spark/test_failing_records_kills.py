@@ -1,6 +1,8 @@
 """Workers and drivers killed while rows and namespaced timers fail alone, compared with a model.
 
-Event times do not depend on when a batch runs, so the model needs the files alone.
+Event times do not depend on when a batch runs, so the model needs the files alone. By default
+records fail without kills in ``test_failing_records.py``, and processes are killed without failing
+records in ``test_failures.py`` and ``test_timers_and_ttl_kills.py``.
 """
 
 from __future__ import annotations
@@ -159,7 +161,8 @@ def kill_drivers(stage, job, drive, kills, backend, restarts, batches):
     check(stage, job, files, reminders(stage, job, backend, 2))
 
 
-@pytest.mark.parametrize("backend", ["lsm", pytest.param("heap", marks=pytest.mark.slow)])
+@both_backends
+@pytest.mark.slow
 def test_workers_killed_at_random_moments(stage, job, kills, backend):
     kill_workers(stage, job("reminding"), kills, backend, WORKER_RESTARTS, BATCHES)
 

@@ -1,4 +1,8 @@
-"""Failures of functions, workers and drivers: state and output are as without failures."""
+"""Failures of functions, workers and drivers: state and output are as without failures.
+
+By default workers are killed at random moments here, and a driver in
+``test_timers_and_ttl_kills.py``. Next to a broadcast input a worker ends in one known place.
+"""
 
 from __future__ import annotations
 
@@ -111,9 +115,10 @@ def kill_workers(stage, kills, restarts, batches):
 
 
 def test_workers_killed_at_random_moments(stage, kills):
-    kill_workers(stage, kills, RESTARTS, batches=8)
+    kill_workers(stage, kills, RESTARTS, batches=5)
 
 
+@pytest.mark.slow
 def test_workers_killed_beside_a_broadcast_input(stage, job, kills):
     batches = 4
     everybody(stage, batches)
@@ -134,7 +139,7 @@ def test_workers_killed_again_and_again(stage, kills):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rules", [False, True])
+@pytest.mark.parametrize("rules", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_task_that_fails_is_run_again_in_place(stage, drive, rules):
     """If Spark may try a task again, neither an exception nor a worker's end ends the query."""
     everybody(stage, 5)
@@ -202,6 +207,7 @@ def kill_drivers(stage, drive, job, kills, restarts, batches):
     assert stage.rows(SCHEMA) == all_counts(batches)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_driver_killed_at_a_random_moment(stage, drive, job, kills):
     """Start with another parallelism each time, which the broadcast state follows."""

@@ -1,7 +1,8 @@
 """Workers and drivers killed while timers fire and state expires, compared with a plain model.
 
 The model gets the files, one per micro-batch, and the times that Spark has logged for them: a batch
-that is run again after a kill, however much later, must expire and fire the same as at first.
+that is run again after a kill, however much later, must expire and fire the same as at first. By
+default one driver is killed; workers are killed in ``test_failures.py``.
 """
 
 from __future__ import annotations
@@ -324,17 +325,17 @@ def kill_drivers(stage, drive, kills, backend, restarts, batches):
     check(stage, backend, visits)
 
 
-@pytest.mark.parametrize("backend", ["lsm", pytest.param("heap", marks=pytest.mark.slow)])
+@both_backends
+@pytest.mark.slow
 def test_workers_killed_at_random_moments(stage, kills, backend):
     kill_workers(stage, kills, backend, WORKER_RESTARTS, BATCHES)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_drivers_killed_at_random_moments(stage, drive, kills):
+def test_a_driver_killed_at_a_random_moment(stage, drive, kills):
     """Uses lsm, which has more files; the soak tests also use heap.
 
-    By default drivers of other jobs are killed, and here workers: each costs a JVM.
+    The driver is that of the tests in ``test_failures.py``, which run before: each costs a JVM.
     """
     kill_drivers(stage, drive, kills, "lsm", DRIVER_RESTARTS, BATCHES)
 
