@@ -1,10 +1,13 @@
 """A server of Spark Connect, and scenarios on it, whose results are written to ``found.json``.
 
-The scenarios of keyed functions are here, those of ordered waits in ``waiting_connected.py``. Its
-argument is an empty folder. Client and server are of one process tree; the server listens on
-loopback, with ``SPARK_TESTING`` set on a port that the system chooses. The scenarios run when a
-line of input asks for them, and their end is said in a line of output. The first line of output is
-the server's address; the server ends with its input.
+The scenarios with keyed functions are here, those of ordered waits alone in
+``waiting_connected.py``. Each query costs seconds, as Spark starts workers for it alone; so keyed
+functions and ordered waits share queries, and ``restarted`` runs only on request.
+
+Its argument is an empty folder. Client and server are of one process tree; the server listens on
+loopback, with ``SPARK_TESTING`` set on a port that the system chooses. A line of input names a
+group of scenarios, and their end is said in a line of output. The first line of output is the
+server's address; the server ends with its input.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
-from forebay_spark_runtime import broadcast, keyed
+from forebay_spark_runtime import WaitMetrics, broadcast, keyed, ordered_wait
 from forebay_spark_runtime.importing import import_state
 from forebay_spark_runtime.metrics import operators_of
 from forebay_state_api import (
@@ -102,8 +105,9 @@ def refusal(call):
 
 
 class Scenarios:
-    names = (
+    default = (
         "stream",
+        "waited",
         "figures",
         "foreach_batch",
         "refused",
@@ -118,6 +122,7 @@ class Scenarios:
         "bad_input",
         "schema_object",
     )
+    restarts = ("restarted",)
 
     def __init__(self, spark, folder):
         self.spark = spark
@@ -125,6 +130,8 @@ class Scenarios:
         self.input = self.folder / "input"
         self.input.mkdir(parents=True)
         self.files = 0
+        self.metrics = WaitMetrics(directory=self.folder / "metrics")
+        self.progress = []
 
     def put(self, *users):
         path = self.input / f"{self.files:06d}.json"
@@ -139,8 +146,8 @@ class Scenarios:
     def counted(self, df, **options):
         return keyed(df, "user", uid="counts", parallelism=2, **options).process(Count(), SCHEMA)
 
-    def rows(self, output):
-        found = self.spark.read.schema(SCHEMA).json(str(self.folder / output)).collect()
+    def rows(self, output, schema=SCHEMA):
+        found = self.spark.read.schema(schema).json(str(self.folder / output)).collect()
         return sorted(tuple(row) for row in found)
 
     def run(self, writer, name):
@@ -148,26 +155,37 @@ class Scenarios:
         return waiting_connected.finish(writer.trigger(availableNow=True))
 
     def stream(self):
-        """A keyed function on a stream, and a restart with other parallelism."""
+        """A keyed function on a stream, and an ordered wait for its rows."""
         self.put("ann", "bob")
         self.put("ann")
-        self.progress = []
-        for options in ({}, {"max_parallelism": 128}):
-            result = self.counted(self.source(), **options)
-            sink = result.writeStream.format("json").option("path", str(self.folder / "stream"))
-            self.progress += self.run(sink, "stream")
-            self.put("bob")
+        self.run_stream()
         return self.rows("stream")
 
+    def run_stream(self, **options):
+        counted = self.counted(self.source(), **options)
+        wait = ordered_wait(counted, waiting_connected.doubled, "twice long", metrics=self.metrics)
+        sink = wait.writeStream.format("json").option("path", str(self.folder / "stream"))
+        self.progress += self.run(sink, "stream")
+
+    def waited(self):
+        """The answers in ``stream``, and what the wait counted in each batch."""
+        counted = [[report.batch_id, report.counts.rows] for report in self.metrics.batches()]
+        return [self.rows("stream", f"{SCHEMA}, twice long"), counted]
+
     def figures(self):
-        """Figures in the progress events of the queries of ``stream``."""
+        """Figures in the progress events of ``stream``."""
         found = [one for event in self.progress for one in operators_of(event)]
         rows = sum(one.figures["rows_in"] for one in found)
         return [found[0].uid, rows, found[0].subtasks, min(len(one.phase_seconds) for one in found)]
 
     def foreach_batch(self):
         """With query= and batch_id=; in each batch, what is refused is tried before and after."""
-        output, counted = str(self.folder / "batches"), self.counted
+        self.run_batches()
+        return [self.rows("batches"), self.rows("keys", "user string, key string")]
+
+    def run_batches(self):
+        output, keys = str(self.folder / "batches"), str(self.folder / "keys")
+        counted, key = self.counted, waiting_connected.key
         names, folder = self.refusals, self.folder
 
         def each(df, batch_id):
@@ -177,11 +195,10 @@ class Scenarios:
             said.append(refusal(lambda: counted(df, **named)))
             for name, text in zip(names, said, strict=True):
                 (folder / name).write_text(text)
+            waited = ordered_wait(df, key, "key string", **named)
+            waited.write.mode("append").json(keys)
 
         self.run(self.source().writeStream.foreachBatch(each), "batches")
-        self.put("ann")
-        self.run(self.source().writeStream.foreachBatch(each), "batches")
-        return self.rows("batches")
 
     refusals = ("without names", "twice")
 
@@ -228,20 +245,22 @@ class Scenarios:
         return found
 
     def changes(self):
-        """A stream of that state's changes, restarted when another version has come."""
-        df = self.spark.createDataFrame([("ann",)], "user string")
+        """A stream of that state's changes."""
+        source = self.kept(self.spark.readStream, state="n", changes="true", old="true")
+        changed = self.load(source).select("key", "operation", "value", "old", "version")
+        sink = changed.writeStream.format("json").option("path", str(self.folder / "changes"))
+        self.run(sink, "changes")
         columns = "key string, operation string, value long, old long, version long"
-        output = self.folder / "changes"
-        found = []
-        for batch_id in (None, 2):
-            if batch_id is not None:
-                self.counted(df, query="q", batch_id=batch_id).collect()
-            source = self.kept(self.spark.readStream, state="n", changes="true", old="true")
-            changed = self.load(source).select("key", "operation", "value", "old", "version")
-            self.run(changed.writeStream.format("json").option("path", str(output)), "changes")
-            rows = self.spark.read.schema(columns).json(str(output)).collect()
-            found.append(sorted(tuple(row) for row in rows))
-        return found
+        return self.rows("changes", columns)
+
+    def restarted(self):
+        """The three queries once more: the first with options, the last after another version."""
+        self.put("bob")
+        self.run_stream(max_parallelism=128)
+        self.run_batches()
+        df = self.spark.createDataFrame([("ann",)], "user string")
+        self.counted(df, query="q", batch_id=2).collect()
+        return [self.rows("stream"), self.rows("batches"), self.changes()]
 
     def imported(self):
         """A DataFrame that becomes the first version of an operator, and what goes on from it."""
@@ -260,12 +279,16 @@ class Scenarios:
         return sorted(tuple(row) for row in both.process(Numbered(), SCHEMA).collect())
 
     def calls(self):
-        """Clients, retries and a time limit for records."""
-        df = self.spark.createDataFrame([("ann",), ("bob",), ("eve",)], "user string")
-        asking = keyed(df, "user", uid="asking", parallelism=2, record_timeout=4, on_error="column")
-        rows = asking.process(GreetUsers(), "user string, greeting string").collect()
-        failed = [row.error.type for row in rows if row.error is not None]
-        return [sorted(row.greeting for row in rows if row.error is None), failed]
+        """Clients and retries, and a time limit for the record whose call gets no answer."""
+
+        def asking(users, limit_s):
+            df = self.spark.createDataFrame([(user,) for user in users], "user string")
+            how = {"uid": "asking", "record_timeout": limit_s, "on_error": "column"}
+            asked = keyed(df, "user", parallelism=2, **how)
+            return asked.process(GreetUsers(), "user string, greeting string").collect()
+
+        greeted, late = asking(["ann", "bob"], 100), asking(["eve"], 0.1)
+        return [sorted(row.greeting for row in greeted), [row.error.type for row in late]]
 
     def default_parallelism(self):
         """Without ``parallelism=``, Spark's default parallelism is used."""
@@ -293,17 +316,16 @@ class Scenarios:
         return [tuple(row) for row in result.collect()]
 
 
-def run_scenarios(spark, folder):
-    spark.conf.set("spark.forebay.state.dir", f"{folder}/state")
+def run_scenarios(kinds, group):
+    """Run the scenarios of a group; return their results."""
     found = {}
-    for kind, made in (("keyed", Scenarios), ("waiting", waiting_connected.Scenarios)):
-        scenarios = made(spark, folder / kind)
+    for kind, scenarios in kinds.items():
         found[kind] = {}
-        for name in scenarios.names:
+        for name in getattr(scenarios, group):
             started = time.monotonic()
             found[kind][name] = getattr(scenarios, name)()
             sys.stderr.write(f"{kind} {name}: {time.monotonic() - started:.1f} s\n")
-    (folder / "found.json").write_text(json.dumps(found))
+    return found
 
 
 def main():
@@ -315,8 +337,14 @@ def main():
     builder = SparkSession.builder.remote("local[2]")
     spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
     print(f"sc://{spark.client._builder.endpoint}", file=answers, flush=True)
-    for _ in sys.stdin:
-        run_scenarios(spark, folder)
+    spark.conf.set("spark.forebay.state.dir", f"{folder}/state")
+    kinds = {
+        "keyed": Scenarios(spark, folder / "keyed"),
+        "waiting": waiting_connected.Scenarios(spark),
+    }
+    for line in sys.stdin:
+        found = run_scenarios(kinds, line.strip())
+        (folder / "found.json").write_text(json.dumps(found))
         print("done", file=answers, flush=True)
     spark.stop()
 

@@ -152,9 +152,9 @@ class ConnectServer:
         """The variables with which ``getOrCreate()`` of another process uses this server."""
         return {"SPARK_REMOTE": self.address, **self._access}
 
-    def results(self):
-        """Run the scenarios; return their results."""
-        self._process.stdin.write("run\n")
+    def results(self, group):
+        """Run a group of scenarios; return their results."""
+        self._process.stdin.write(f"{group}\n")
         self._process.stdin.flush()
         assert self._answer() == "done"
         return json.loads((self.folder / "found.json").read_text())
