@@ -1,4 +1,8 @@
-"""Streaming queries whose compactions run on a service of Ray actors, started by its command."""
+"""Streaming queries whose compactions run on a service of Ray actors, started by its command.
+
+By default a worker that hangs is replaced in ``gateway/test_worker_set.py`` of compaction-ray, and
+addresses change while a job runs in its ``client/test_client_gateways.py``.
+"""
 
 from __future__ import annotations
 
@@ -262,6 +266,7 @@ def test_without_a_gateway_the_task_fails_on_request(remote):
         run_until_it_fails()
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_and_nothing_is_lost(remote, service):
     until(service.idle)
     until(service.pids)
@@ -299,6 +304,7 @@ def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost(remote, service
     assert orphans(remote.operators()["orphaned"]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
     """The query begins without a reachable gateway, and learns of each change later.
