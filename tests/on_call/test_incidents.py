@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from forebay_state_api.commands.main import main
 
-from .incidents import INCIDENTS, ORDINARY, RemindOnly, leaking_timers, ordinary
+from .incidents import INCIDENTS, ORDINARY, RemindOnly, Window, leaking_timers, ordinary
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = (HOW_TO / "on-call.md").read_text(encoding="utf-8")
@@ -74,9 +74,20 @@ def test_a_calm_job_has_no_symptoms(directory):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
-@pytest.mark.parametrize("function", ORDINARY)
+@pytest.mark.parametrize(
+    ("function", "backend"),
+    [
+        *((function, "heap") for function in ORDINARY),
+        (Window, "lsm"),
+        *(
+            pytest.param(one, "lsm", marks=pytest.mark.slow)
+            for one in ORDINARY
+            if one is not Window
+        ),
+    ],
+)
 def test_windows_sessions_and_expiry_have_no_symptoms(function, backend, tmp_path):
+    """By default all on the heap; the engine counts timers alike on every backend."""
     ordinary(function, tmp_path, backend)
     assert symptoms(tmp_path) == {}
 

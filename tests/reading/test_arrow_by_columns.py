@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
+from forebay_backend_heap.backend import HeapBackend
+from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -242,7 +244,25 @@ def column_of(table: Any, column: str) -> Held:
     return {(row["key"], row["namespace"]): row[column] for row in rows if row[column] is not None}
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+BY_DEFAULT = {"int", "nested", "struct", "untyped"}
+"""Kinds that are read on `LsmBackend` too, by default; the types are decoded after the backend."""
+
+
+@pytest.mark.parametrize(
+    ("backend_class", "kind"),
+    [
+        *(pytest.param(HeapBackend, kind, id=f"heap-{name}") for name, kind in KINDS.items()),
+        *(
+            pytest.param(
+                LsmBackend,
+                kind,
+                id=f"lsm-{name}",
+                marks=[] if name in BY_DEFAULT else [pytest.mark.slow],
+            )
+            for name, kind in KINDS.items()
+        ),
+    ],
+)
 def test_tables_hold_what_was_written(make_job: Any, read: Any, kind: Kind) -> None:
     written = Written(make_job, kind)
     written.versions(4)
