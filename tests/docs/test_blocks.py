@@ -2,7 +2,8 @@
 
 The Python blocks of a page are one program: they run in order, as a script, in an empty directory.
 A block whose first line is ``# not run: <reason>`` is compiled only. All pages run in this process;
-those that need a session use that of the tests, and are marked ``spark``.
+those that need a session use that of the tests, and are marked ``spark``. Those that only vary what
+another page runs are slow; ``tox -e docs`` runs them, too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECKED = {"python", "toml", "sh", "yaml", "text", "mermaid", ""}
 NOT_RUN = "# not run: "
 INSTALL = re.compile(r"pip install '?(forebay-[a-z-]+)(?:\[([a-z,]+)\])?'?")
+
+
+VARIANTS = {"docs/how-to/bad-rows.md": "docs/how-to/side-outputs.md"}
+"""Page → the page that varies it, and runs by default.
+
+What only ``bad-rows.md`` has, `error_limit`, is in ``tests/spark/test_failing_records.py``.
+"""
 
 
 class Block(NamedTuple):
@@ -71,8 +79,10 @@ def program(page: Path) -> str:
 def programs() -> Iterator[object]:
     for page in pages():
         if text := program(page):
+            name = str(page.relative_to(ROOT))
             marks = [pytest.mark.spark] if "SparkSession" in text else []
-            yield pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
+            marks += [pytest.mark.slow] if name in VARIANTS else []
+            yield pytest.param(page, marks=marks, id=name)
 
 
 await_end = StreamingQuery.awaitTermination

@@ -53,8 +53,9 @@ def count(spark, folder, backend):
     writer = writer.option("path", f"{folder}/output")
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
     writer.trigger(availableNow=True).start().awaitTermination()
-    found = spark.read.schema("user string, n long").json(f"{folder}/output")
-    return json.dumps(sorted(map(tuple, found.collect())))
+    files = Path(folder, "output").glob("part-*.json")  # a failed micro-batch wrote none
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return json.dumps(sorted((row["user"], row["n"]) for row in rows))
 
 
 if __name__ == "__main__":
