@@ -18,6 +18,8 @@ from forebay_state_api.codecs import codec_for, raw_codec
 from .kinds import datetimes, decimals, keys, plain, same, surrogates_too
 
 UNTYPED = codec_for(None, what="state 'x'")
+EXAMPLES = settings().max_examples
+"""Of each type fewer are tried."""
 
 
 def comes_back(codec: Any, values: list[Any]) -> bool:
@@ -92,7 +94,7 @@ TYPED = [
 def test_typed_values_come_back(type_info, values):
     codec = codec_for(type_info, what="state 'x'")
 
-    @settings(max_examples=30)
+    @settings(max_examples=EXAMPLES // 3)
     @given(st.lists(values, max_size=4))
     def check(column):
         assert comes_back(codec, [codec.admit(value) for value in column])
@@ -106,7 +108,7 @@ def test_undeclared_state_passes_through_byte_for_byte(type_info, values):
     codec = codec_for(type_info, what="state 'x'")
     raw = raw_codec(codec.description)
 
-    @settings(max_examples=20)
+    @settings(max_examples=EXAMPLES // 4)
     @given(st.lists(values, max_size=3))
     def check(column):
         packed = codec.pack(column)

@@ -31,6 +31,10 @@ SEEN: dict[str, Any] = {}
 
 
 both_backends = pytest.mark.parametrize("backend", ["heap", "lsm"])
+lsm_by_default = pytest.mark.parametrize(
+    "backend", [pytest.param("heap", marks=pytest.mark.slow), "lsm"]
+)
+"""For long tests: of the two backends lsm has the threads and files."""
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +207,7 @@ async def _yields_to_the_loop(f: Any, row: Any) -> None:
 
 
 @pytest.mark.long
-@both_backends
+@lsm_by_default
 def test_ten_thousand_records_of_one_key_keep_their_order(backend: str) -> None:
     with counting(_yields_to_the_loop, backend=backend) as h:
         got = h.process(rows(1, each=10_000))
@@ -297,7 +301,7 @@ async def _asks_the_server(f: Any, row: Any) -> bytes:
 
 
 @pytest.mark.long
-@both_backends
+@lsm_by_default
 @pytest.mark.parametrize("batches", [40, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_no_task_socket_or_thread_is_left_after_many_batches(
     echo: int, batches: int, backend: str

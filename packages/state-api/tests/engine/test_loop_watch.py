@@ -36,7 +36,7 @@ async def blocks(row: Any, ctx: Any) -> None:
     if row["k"] == "blocks":
         until_warned()
     else:
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.05)
 
 
 def test_code_that_blocks_the_loop_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,7 +58,7 @@ async def _blocks_shortly(row: Any, ctx: Any) -> None:
     if row["k"] == "blocks":
         time.sleep(0.3)  # noqa: ASYNC251 - this is the code that blocks
     else:
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.05)
 
 
 def test_code_that_waits_is_no_code_that_blocks(caplog: pytest.LogCaptureFixture) -> None:

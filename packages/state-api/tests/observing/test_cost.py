@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import functools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,6 +24,7 @@ MOST_CALLS = 2_000_000
 """Some 0.4 s of CPU here. Calls are counted because a busy machine does not change their number."""
 
 
+@functools.cache
 def stored(versions: int, parallelism: int, max_parallelism: int) -> list[ObjectInfo]:
     """The markers and manifests of many versions, as a list returns them."""
     found = []

@@ -109,7 +109,7 @@ def test_an_option_of_the_client_is_passed_on(url: str, name: str) -> None:
             {},
             {name: CLIENT_VALUES[name]},
         )
-        assert open_storage(url, {written: CLIENT_VALUES[name]}).url == url
+    assert open_storage(url, {name.upper(): CLIENT_VALUES[name]}).url == url
 
 
 @pytest.mark.parametrize("url", CLOUDS)

@@ -55,7 +55,7 @@ class TestCost:
         ]
 
     @pytest.mark.long
-    @pytest.mark.parametrize("parallelism", [1, 64, 1024])
+    @pytest.mark.parametrize("parallelism", [1, 64, pytest.param(1024, marks=pytest.mark.slow)])
     def test_the_number_of_subtasks_makes_it_no_dearer(self, query, parallelism):
         """It holds within a run, and in the first batch of a run with the same parallelism."""
         run = query.run(parallelism)
