@@ -345,13 +345,13 @@ def test_a_part_of_a_key_that_is_null(users):
         keyed(null, "n", "user", uid="null").process(Count(), SCHEMA).collect()
 
 
-def test_unwritable_state_directory(stage):
+def test_unwritable_state_directory(stage, users):
     """A directory cannot be made below a file, not even by root."""
     (stage.folder / "file").write_text("x")
-    stage.put({"user": "ann"})
-    unwritable = keyed(stage.source(), "user", uid="c", state_dir=stage.folder / "file" / "state")
+    where = {"query": "q", "state_dir": stage.folder / "file" / "state"}
+    unwritable = keyed(users, "user", uid="c", parallelism=1, **where)
     with pytest.raises(Exception, match="StorageError") as caught:
-        stage.run(unwritable.process(Count(), SCHEMA))
+        unwritable.process(Count(), SCHEMA).collect()
     assert str(stage.folder / "file" / "state") in str(caught.value)
     assert "(spark.forebay.state.dir, or state_dir=)" in str(caught.value)
     assert "in the state of operator 'c', subtask" in str(caught.value)
