@@ -178,15 +178,15 @@ def test_a_function_may_want_no_columns_at_all(spark):
     assert [tuple(row) for row in rows] == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_a_watermark_goes_through(stage):
+def test_a_watermark_goes_through(stage, one_partition):
     """The watermark that was set before the wait closes windows after it."""
 
     async def fn(row, client):
         return 1
 
     at = "2024-01-01 00:{:02}:00".format
-    for minute in (0, 1, 30, 59):
-        stage.put({"at": at(minute), "id": minute})
+    for minutes in ((0, 1), (30,), (59,)):
+        stage.put(*[{"at": at(minute), "id": minute} for minute in minutes])
     marked = stage.source("at timestamp, id long").withWatermark("at", "5 minutes")
     waited = ordered_wait(marked, fn, "one int")
     counted = waited.groupBy(F.window("at", "10 minutes")).agg(F.sum("one").alias("n"))
@@ -251,19 +251,26 @@ def test_a_failure_names_function_operator_batch_partition_and_row(spark):
     assert where in str(caught.value)
 
 
+MISFITS = [
+    ("text", "column 'n' is declared long; {} gave str 'text'"),
+    (None, "returned None; return an answer"),
+    ({"m": 1}, "missing ['n'], unknown ['m']"),
+    ((1, 2), "a row of 2 values"),
+    ([1, "text"], "column 'n' is declared long; {} gave str 'text'"),
+    (2**70, "column 'n'"),
+]
+COLUMN = {"on_error": "column"}
+
+
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "says", "policy"),
     [
-        ("text", "column 'n' is declared long; {} gave str 'text'"),
-        (None, "returned None; return an answer"),
-        ({"m": 1}, "missing ['n'], unknown ['m']"),
-        ((1, 2), "a row of 2 values"),
-        ([1, "text"], "column 'n' is declared long; {} gave str 'text'"),
-        (2**70, "column 'n'"),
+        *[(*misfit, {}) for misfit in MISFITS],
+        (*MISFITS[0], COLUMN),
+        *[pytest.param(*misfit, COLUMN, marks=pytest.mark.slow) for misfit in MISFITS[1:]],
     ],
     ids=str,
 )
-@pytest.mark.parametrize("policy", [{}, {"on_error": "column"}])
 def test_an_answer_that_does_not_fit_names_row_column_and_function(spark, answer, says, policy):
     async def answers(row, client):
         return answer if row.id == 3 else row.id
