@@ -52,20 +52,20 @@ def opened(memory_bytes):
 @pytest.mark.long
 @pytest.mark.parametrize("budget", [64 * KIB, 100 * KIB, 1 << 20])
 def test_blocks_stay_within_the_budget(budget):
-    cache, found = cache_of(budget), residence(5000)
-    for number in range(5000):
+    cache, found = cache_of(budget), residence(2500)
+    for number in range(2500):
         put(cache, found, number)
         assert cache.held_bytes <= budget
     there = kept(cache, found)
     assert budget / 2 <= KIB * len(there) <= budget
-    assert there[-1] == 4999
+    assert there[-1] == 2499
 
 
 @pytest.mark.long
 def test_what_is_used_outlives_what_is_not():
-    cache, found = cache_of(256 * KIB), residence(3000)
+    cache, found = cache_of(256 * KIB), residence(1500)
     used = range(20)
-    for number in range(3000):
+    for number in range(1500):
         put(cache, found, number)
         for one in used:
             if cache.copy(found, one, KIB) is None:
@@ -154,7 +154,7 @@ def test_threads_may_use_it_at_once():
 
     def work(seed):
         random = np.random.default_rng(seed)
-        for number in random.integers(0, 300, 2000).tolist():
+        for number in random.integers(0, 300, 1000).tolist():
             content = cache.copy(found, number, KIB)
             if content is None:
                 put(cache, found, number)

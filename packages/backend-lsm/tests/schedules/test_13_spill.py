@@ -46,9 +46,8 @@ def job(storage: CountingStorage, monkeypatch: pytest.MonkeyPatch) -> KeyedJob:
         settings=SETTINGS,
         options={"memtable-bytes": 1, "block-bytes": 512},
     )
-    for key in KEYS:
-        filled = [("l.add_all", list(range(10))), ("m.put_all", {f"u{n}": n for n in range(10)})]
-        job.do(key, ("v.update", 1), *filled)
+    filled = [("l.add_all", list(range(10))), ("m.put_all", {f"u{n}": n for n in range(10)})]
+    job.scripts([(key, [("v.update", 1), *filled]) for key in KEYS])
     job.restart()
     monkeypatch.setattr("forebay_state_api.engine.engine.SPILL_CELLS", 2)
     return job
