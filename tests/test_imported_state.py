@@ -81,9 +81,12 @@ class Keep(KeyedProcessFunction):
         yield ctx.current_key, "fired"
 
 
-@pytest.fixture(params=["heap", "lsm", "shelf"])
+@pytest.fixture(params=["heap", pytest.param("lsm", marks=pytest.mark.slow), "shelf"])
 def directory(request, tmp_path, shelf_backend):
-    """A directory for each of our backends, and for one of a third party."""
+    """A directory for each of our backends, and for one of a third party.
+
+    By default lsm is in ``tests/reading/test_import_round_trip.py``.
+    """
     return Directory(plugins().backend(request.param), tmp_path)
 
 

@@ -70,8 +70,12 @@ class Keeper(KeyedProcessFunction):
         yield ctx.current_key, at
 
 
-@pytest.fixture(params=["heap", "lsm", "shelf"])
+@pytest.fixture(params=["heap", pytest.param("lsm", marks=pytest.mark.slow), "shelf"])
 def backend(request, shelf_backend):
+    """Each of our backends, and one of a third party.
+
+    By default lsm is in ``tests/reading/test_import_round_trip.py``.
+    """
     return plugins().backend(request.param)
 
 

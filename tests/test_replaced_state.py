@@ -66,9 +66,12 @@ class Keep(KeyedProcessFunction):
         yield ctx.current_key, "fired"
 
 
-@pytest.fixture(params=["heap", "lsm", "shelf"])
+@pytest.fixture(params=["heap", pytest.param("lsm", marks=pytest.mark.slow), "shelf"])
 def query(request, tmp_path, shelf_backend):
-    """A query on each of our backends, and on one of a third party."""
+    """A query on each of our backends, and on one of a third party.
+
+    By default lsm is in ``tests/reading/test_import_round_trip.py``.
+    """
     return Query(plugins().backend(request.param), tmp_path)
 
 
