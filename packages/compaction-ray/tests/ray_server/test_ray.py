@@ -149,7 +149,6 @@ def test_each_job_that_kills_its_worker_is_lost_with_it_and_another_worker_comes
     assert tried_again(service, signals) is CompactionPhase.DONE
 
 
-@pytest.mark.slow  # by default, without Ray: gateway/test_worker_set.py
 def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(service, signals):
     """A zombie is declared lost; its process continues later, but its output never goes live."""
     given = job_doing(1, "wait", signals)
