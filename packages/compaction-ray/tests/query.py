@@ -227,6 +227,16 @@ def run(query):
         query.batch()
 
 
+def run_until(query, has_happened):
+    """Run until something has happened, and two more batches: they install and read its result."""
+    for _ in range(BATCHES):
+        if has_happened():
+            break
+        query.batch()
+    query.batch()
+    query.batch()
+
+
 def speak(query, side, **versions):
     """Make one side appear to the other as another release."""
     patch = query.stack.enter_context(pytest.MonkeyPatch.context())
