@@ -1,6 +1,7 @@
 """The memory that a difference takes where most of the state is in one key group, or one key.
 
 Untyped keys are slow tests here; `test_feed_property` compares them in many passes by default.
+Timers on lsm are one, too: what is measured is the difference, which is the same on both backends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from forebay_backend_heap.backend import HeapBackend
+from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -120,6 +123,11 @@ def test_what_is_hot_is_compared_within_the_budget(
         assert max(held_bytes) <= HELD + 7_000
 
 
+@pytest.mark.parametrize(
+    "backend_class",
+    [HeapBackend, pytest.param(LsmBackend, marks=pytest.mark.slow)],
+    ids=["heap", "lsm"],
+)
 def test_timers_of_a_hot_key_group_are_compared_within_the_budget(make_job, feed):
     job = make_job(clock=ManualClock(datetime(2026, 1, 1, tzinfo=UTC)))
     (key,) = keys_of_one_group(job, 1)

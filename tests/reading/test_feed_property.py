@@ -1,9 +1,13 @@
-"""Applying the feed of versions 1 … n to nothing gives the snapshot at n, for random histories."""
+"""Applying the feed of versions 1 … n to nothing gives the snapshot at n, for random histories.
+
+By default one history runs on both backends; going back, which the other has, runs on lsm alone.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api.errors import AbandonedTimelineError
 from forebay_state_api.reading import START, Operation, open_feed, open_state
@@ -178,7 +182,14 @@ def run_history(make_job, path, seed, backend_class, steps=12):
     return seen | ({"fork"} if any(of_fork.applied.states.values()) else set())
 
 
-@pytest.mark.parametrize("seed", DRAWN)
+@pytest.mark.parametrize(
+    ("backend_class", "seed"),
+    [
+        pytest.param(HeapBackend, 64, id="heap-64"),
+        pytest.param(HeapBackend, 67, id="heap-67", marks=pytest.mark.slow),
+        *(pytest.param(LsmBackend, seed, id=f"lsm-{seed}") for seed in DRAWN),
+    ],
+)
 def test_the_feed_gives_what_snapshots_show(make_job, tmp_path, backend_class, seed):
     seen = run_history(make_job, str(tmp_path), seed, backend_class, steps=6)
     assert seen <= EVERYTHING

@@ -110,9 +110,8 @@ def unpacked(value):
 @pytest.mark.parametrize(
     ("kind", "ttl"),
     [
-        ("value", False),
-        pytest.param("list", False, marks=pytest.mark.slow),  # by default in test_oracle.py
-        pytest.param("map", False, marks=pytest.mark.slow),  # and this
+        # By default: values without TTL in test_against_rocksdb.py, the others in test_oracle.py.
+        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("value", "list", "map")),
         ("value", True),
         ("list", True),
         ("map", True),
