@@ -25,6 +25,15 @@ LOOSE = {"max-runs": 1000, "space-amplification": 1e9, "block-bytes": 512}
 _numbers = itertools.count()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the cases as slow that a class of the conformance kit lists in ``slow_cases``."""
+    for item in items:
+        slow_cases = getattr(getattr(item, "cls", None), "slow_cases", ())
+        if item.name in slow_cases:
+            item.add_marker(pytest.mark.slow)
+
+
 def group_of(key):
     return sum(map(ord, str(key))) % 16
 

@@ -2,7 +2,8 @@
 
 By default each part of the kit runs once: with a tiny cache if it is about cells, which are then
 spread over many files, and with defaults otherwise. The properties run with both, on few examples.
-`slow` has all parts with caches of all sizes, on local and on slow storage.
+The heap backend runs the cases that `slow_cases` leaves out here. `slow` has all parts with caches
+of all sizes, on local and on slow storage.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ from forebay_state_api.testing.conformance.timers import TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
 from forebay_state_api.testing.conformance.versions import MigrationTests, VersionTests
+
+
+def cases(row, *ids):
+    """Return the names of some of a row's cases, for ``slow_cases``, which `conftest` marks."""
+    return {f"{row.__name__}[{case}]" for case in ids}
 
 
 def slow_kit(cls):
@@ -110,8 +116,10 @@ class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part
     """
 
     # The heap backend has all examples by default, `TestSearchTiny` ten times as many.
-    history_examples = timer_examples = 4
-    program_examples = 8
+    history_examples = timer_examples = 3
+    machine_examples = 8
+    program_examples = 5
+    order_examples = 2
 
     @pytest.fixture(params=["synchronous", "tight"])
     def manner(self, request):
@@ -135,8 +143,80 @@ class TestDefaultsInMemory(OfLsm, PropertyTests, *IN_MEMORY):
     """
 
     # `TestAllDefaults` has all of these, and so has the heap backend by default.
-    failure_examples = machine_examples = 5
-    history_examples = timer_examples = program_examples = 3
+    failure_examples = machine_examples = history_examples = timer_examples = program_examples = 3
+    # Each row keeps the case that asks most of the files. Sweeps and compactions keep a row for
+    # lists, and one for what lives; both decide in one place what has expired.
+    slow_cases = frozenset(
+        {
+            *cases(
+                CleanupTests.test_the_epoch_is_a_time_like_others, "full snapshot", "incrementally"
+            ),
+            *cases(CleanupTests.test_elements_and_entries_go_one_by_one, "full snapshot"),
+            *cases(CleanupTests.test_what_lives_stays, "incrementally"),
+            *cases(
+                CleanupTests.test_what_has_expired_leaves_the_storage_unread_and_is_logged,
+                "every record",
+            ),
+            "test_keys_that_turn_over_do_not_pile_up",
+            *cases(
+                ReplayTests.test_batches_that_run_again_two_hours_later_store_the_same,
+                "full snapshot",
+                "incrementally",
+            ),
+            *cases(ForkTests.test_every_key_is_found_with_its_times, "1", "3"),
+            *cases(ForkTests.test_from_and_to_another_backend, "1"),
+            "test_the_source_may_be_cleared_behind_a_fork",  # a fork of a fork is a harder case
+            *cases(
+                RescaleTests.test_every_key_is_found_for_every_kind_with_its_times,
+                "[2, 5]",
+                "[4, 4]",
+            ),
+            *cases(RescaleTests.test_there_and_back, "4-3-128"),
+            *cases(RescaleTests.test_each_key_is_counted_in_one_subtask, "1"),
+            *cases(RescaleTests.test_each_key_is_stored_for_the_subtask_that_owns_it, "1"),
+            *cases(ReaderTests.test_stored_bytes_are_those_of_the_states, "plain"),
+            *cases(
+                ReaderTests.test_a_difference_has_what_changed_and_nothing_else,
+                "plain-in_passes",
+                "ttl-at_once",
+            ),
+            *cases(
+                TimerTests.test_a_rescale_finds_every_timer, "tight-[1, 2]-128", "tight-[4, 3]-10"
+            ),
+            *cases(TimerTests.test_a_rescale_keeps_timers_beside_times_to_live, "2-5-128"),
+            *cases(
+                NamespacedTimerTests.test_a_restart_and_a_rescale_keep_namespaces,
+                "coroutine-(2, 5)",
+                "coroutine-(8, 1)",
+                "plain-(8, 1)",
+            ),
+            *cases(
+                NamespacedTimerTests.test_state_that_begins_as_anothers_has_its_timers,
+                "fork-unlisted-1",
+                "savepoint-listed-1",
+                "other backend-unlisted-1",
+            ),
+            *cases(
+                NamespacedTimerTests.test_a_listing_is_right_after_a_rescale_of_which_one_part_had_listed,
+                "coroutine-(1, 2)",
+                "coroutine-(3, 1)",
+            ),
+            *cases(
+                TtlTests.test_merging_nothing_changes_nothing,
+                "tight-[]",
+                "tight-['absent']",
+                "tight-['target']",
+            ),
+            *cases(
+                TtlSwitchTests.test_a_ttl_that_is_switched_on_begins_with_the_restart,
+                "None",
+                "fork",
+            ),
+            *cases(
+                TtlSwitchTests.test_a_ttl_that_is_switched_off_ends_with_the_restart, "None", "fork"
+            ),
+        }
+    )
 
     # A kill at each request takes five times as long on local storage.
     test_a_kill_at_any_request_loses_nothing = VersionTests.test_a_kill_at_any_request_loses_nothing
@@ -147,7 +227,34 @@ class TestDefaultsInMemory(OfLsm, PropertyTests, *IN_MEMORY):
 
 
 class TestGenerations(OfLsm, GenerationTests):
-    """Run changes of types with files that are merged early; `TestAllDefaults` merges them late."""
+    """Run changes of types with files that are merged early; `TestAllDefaults` merges them late.
+
+    A field that comes back has every change between two declarations. The other rows have mergers
+    here, and every change on the heap backend.
+    """
+
+    slow_cases = frozenset(
+        {
+            *(
+                case
+                for row in (
+                    GenerationTests.test_each_generation_drops_its_own,
+                    GenerationTests.test_with_ttl,
+                    GenerationTests.test_what_is_deep_inside,
+                    GenerationTests.test_a_field_that_comes_back_without_a_default_is_refused_at_once,
+                )
+                for case in cases(row, "restarted", "same_process", "rescaled", "forked")
+            ),
+            *cases(
+                GenerationTests.test_a_migration_that_is_not_declared_any_more_is_refused_at_once,
+                *(
+                    f"{between}-{of}"
+                    for between in ("restarted", "same_process", "rescaled", "forked")
+                    for of in ("record", "float")
+                ),
+            ),
+        }
+    )
 
     @pytest.fixture
     def backend_options(self):

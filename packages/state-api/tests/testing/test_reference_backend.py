@@ -71,6 +71,7 @@ class TestReferenceBackend(
     machine_examples = 8
     history_examples = 5
     timer_examples = 6
+    order_examples = 2
 
     @pytest.fixture(params=["coroutine", "callback", "unchained"])
     def some_manner(self, request):
