@@ -56,7 +56,9 @@ class TestSearch(OfHeap, PropertyTests):
 
 @pytest.mark.slow
 class TestLateHeapBackend(OfHeap, StateBackendTests):
-    """Run the kit with reads that are answered late and out of order."""
+    """Run the kit with reads that are answered late and out of order, and all pairs of objects."""
+
+    every_pair = True
 
     @pytest.fixture
     def backend_class(self):

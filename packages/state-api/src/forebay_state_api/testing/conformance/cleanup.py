@@ -51,10 +51,10 @@ _LOOKS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 
 WAYS: Final[Mapping[str, tuple[Cleanup, Capability]]] = {
     "full snapshot": (CleanupFullSnapshot(), Capability.CLEANUP_FULL_SNAPSHOT),
-    "incrementally": (CleanupIncrementally(2), Capability.CLEANUP_INCREMENTALLY),
+    "incrementally": (CleanupIncrementally(5), Capability.CLEANUP_INCREMENTALLY),
     "in compaction": (CleanupInCompaction(), Capability.CLEANUP_IN_COMPACTION),
 }
-_EVERY_RECORD: Final = CleanupIncrementally(2, every_record=True)
+_EVERY_RECORD: Final = CleanupIncrementally(5, every_record=True)
 """The engine decides when cells are checked; the backend's work is the same."""
 
 
