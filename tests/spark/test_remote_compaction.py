@@ -1,7 +1,8 @@
 """Streaming queries whose compactions run on a service of Ray actors, started by its command.
 
-By default a worker that hangs is replaced in ``gateway/test_worker_set.py`` of compaction-ray, and
-addresses change while a job runs in its ``client/test_client_gateways.py``.
+By default a worker that hangs is replaced in ``gateway/test_worker_set.py`` of compaction-ray,
+addresses change while a job runs in its ``client/test_client_gateways.py``, and a gateway that is
+killed comes back in its ``ray_server/test_ray.py``.
 """
 
 from __future__ import annotations
@@ -285,6 +286,7 @@ def test_a_worker_that_hangs_is_replaced_and_nothing_is_lost(remote, service):
     assert orphans(remote.operators()["hung"]) == []
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost(remote, service):
     boot, before = service.described()["boot"], service.finished()
     for _ in range(BATCHES):
