@@ -2,7 +2,7 @@
 
 The scenarios with keyed functions are here, those of ordered waits alone in
 ``waiting_connected.py``. Each query costs seconds, as Spark starts workers for it alone; so keyed
-functions and ordered waits share queries, and ``restarted`` runs only on request.
+functions and ordered waits share queries, and the scenarios of ``more`` run only on request.
 
 Its argument is an empty folder. Client and server are of one process tree; the server listens on
 loopback, with ``SPARK_TESTING`` set on a port that the system chooses. A line of input names a
@@ -113,8 +113,6 @@ class Scenarios:
         "refused",
         "bounded",
         "snapshots",
-        "filtered",
-        "changes",
         "imported",
         "broadcast",
         "calls",
@@ -122,7 +120,7 @@ class Scenarios:
         "bad_input",
         "schema_object",
     )
-    restarts = ("restarted",)
+    more = ("filtered", "changes", "restarted")
 
     def __init__(self, spark, folder):
         self.spark = spark

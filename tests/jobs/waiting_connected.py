@@ -28,7 +28,7 @@ def finish(writer):
 
 class Scenarios:
     default = ("bounded", "metrics_without_a_directory")
-    restarts = ()
+    more = ()
 
     def __init__(self, spark):
         self.spark = spark

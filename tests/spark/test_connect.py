@@ -1,7 +1,8 @@
 """Scenarios under Spark Connect, which run in turn in a separate process tree.
 
-By default no query is restarted here: ``test_restarts.py`` and ``test_data_source.py`` restart
-queries whose driver is the client.
+By default no query is restarted here, and the data source reads snapshots alone:
+``test_restarts.py`` and ``test_data_source.py`` restart queries whose driver is the client, push
+filters down and read changes, all of which the server does here as well.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ def everything(connect_server):
 def found(everything):
     """The results of keyed functions."""
     return everything["keyed"]
+
+
+@pytest.fixture(scope="module")
+def more(everything, connect_server):
+    """The results of slow scenarios, which follow the others."""
+    return connect_server.results("more")["keyed"]
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +79,9 @@ def test_snapshots_of_state(found):
     assert first == [["ann", 2], ["bob", 1]]
 
 
-def test_a_filter_is_pushed_down_where_the_setting_allows_it(found):
-    allowed, forbidden = found["filtered"]
+@pytest.mark.slow
+def test_a_filter_is_pushed_down_where_the_setting_allows_it(more):
+    allowed, forbidden = more["filtered"]
     if pyspark.__version__ < "4.1":
         assert "needs pyspark 4.1 or newer" in allowed
         assert "needs pyspark 4.1 or newer" in forbidden
@@ -82,8 +90,9 @@ def test_a_filter_is_pushed_down_where_the_setting_allows_it(found):
         assert "DATA_SOURCE_PUSHDOWN_DISABLED" in forbidden
 
 
-def test_a_stream_of_changes(found):
-    assert found["changes"] == CHANGES
+@pytest.mark.slow
+def test_a_stream_of_changes(more):
+    assert more["changes"] == CHANGES
 
 
 def test_an_imported_first_version(found):
@@ -141,8 +150,8 @@ def test_metrics_of_a_wait_need_a_directory(waited):
 
 
 @pytest.mark.slow
-def test_queries_go_on_after_a_restart(everything, connect_server):
-    stream, batches, changes = connect_server.results("restarts")["keyed"]["restarted"]
+def test_queries_go_on_after_a_restart(more):
+    stream, batches, changes = more["restarted"]
     assert stream == batches == [["ann", 1], ["ann", 2], ["bob", 1], ["bob", 2]]
     ann, bob = CHANGES
     assert changes == [ann, ["ann", "put", 5, 4, 3], bob]
