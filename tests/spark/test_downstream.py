@@ -139,6 +139,7 @@ def test_union_before_the_operator_s_output_is_refused(stage):
         stage.run(union)
 
 
+@pytest.mark.slow  # by default: test_empty.py, with an idle source
 def test_union_behind_the_operator_s_output_is_right(stage):
     other = stage.folder / "other"
     everybody(stage)

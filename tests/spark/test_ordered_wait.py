@@ -254,11 +254,14 @@ def test_a_failure_names_function_operator_batch_partition_and_row(spark):
 MISFITS = [
     ("text", "column 'n' is declared long; {} gave str 'text'"),
     (None, "returned None; return an answer"),
+    (2**70, "column 'n'"),
+]
+MORE_MISFITS = [
     ({"m": 1}, "missing ['n'], unknown ['m']"),
     ((1, 2), "a row of 2 values"),
     ([1, "text"], "column 'n' is declared long; {} gave str 'text'"),
-    (2**70, "column 'n'"),
 ]
+"""Rows of kinds that ``arrow/test_rows_out.py`` has by default."""
 COLUMN = {"on_error": "column"}
 
 
@@ -267,7 +270,11 @@ COLUMN = {"on_error": "column"}
     [
         *[(*misfit, {}) for misfit in MISFITS],
         (*MISFITS[0], COLUMN),
-        *[pytest.param(*misfit, COLUMN, marks=pytest.mark.slow) for misfit in MISFITS[1:]],
+        *[pytest.param(*misfit, {}, marks=pytest.mark.slow) for misfit in MORE_MISFITS],
+        *[
+            pytest.param(*misfit, COLUMN, marks=pytest.mark.slow)
+            for misfit in MISFITS[1:] + MORE_MISFITS
+        ],
     ],
     ids=str,
 )
