@@ -74,8 +74,8 @@ def buffered(stage, function, parallelism):
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_what_waits_is_kept_over_batches_failures_and_rescales(stage, backend):
     stage.spark.conf.set("spark.forebay.state.backend", backend)
-    users = [f"user{n}" for n in range(23)]
-    for number, parallelism in enumerate((2, 3, 1)):
+    users = [f"user{n}" for n in range(17)]
+    for number, parallelism in enumerate((2, 3)):
         for start in (0, 3):
             first = number * 6 + start
             stage.put(*[{"user": user} for user in users[first : first + 3]])
@@ -83,8 +83,8 @@ def test_what_waits_is_kept_over_batches_failures_and_rescales(stage, backend):
             with pytest.raises(Exception, match="trouble"):
                 stage.run(buffered(stage, Troubled(), 2))
         stage.run(buffered(stage, Buffer(), parallelism))
-    stage.put({"user": "user18"}, {"user": "user19"}, {"user": "user20"})
-    stage.put({"user": "user21"}, {"user": "user22"})
+    stage.put(*[{"user": user} for user in users[12:15]])
+    stage.put(*[{"user": user} for user in users[15:]])
     with pytest.raises(Exception, match=StateMigrationError.__name__):
         stage.run(buffered(stage, Numbers(), 1))
     stage.run(buffered(stage, Flushing(), 1))
