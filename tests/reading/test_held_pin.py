@@ -1,4 +1,8 @@
-"""The pin of a snapshot: it is renewed while nobody uses the snapshot, until it is closed."""
+"""The pin of a snapshot: it is renewed while nobody uses the snapshot, until it is closed.
+
+Each test waits for a lease or two. Pins know no backend, so they run on lsm when slow; by default
+only what a dropped snapshot leaves behind is tested on both, as each backend opens its own files.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from datetime import timedelta
 
 import pytest
 
+from forebay_backend_heap.backend import HeapBackend
+from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api import ValueStateDescriptor
 from forebay_state_api.errors import StorageError, VersionGoneError
 from forebay_state_api.reading.choosing import ReadFrom, reader_settings
@@ -16,6 +22,11 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob, WrappedStorage
 
 pytestmark = pytest.mark.long
+lsm_when_slow = pytest.mark.parametrize(
+    "backend_class",
+    [HeapBackend, pytest.param(LsmBackend, marks=pytest.mark.slow)],
+    ids=["heap", "lsm"],
+)
 
 COUNT = ValueStateDescriptor("count", int)
 PATIENCE_S = 100
@@ -77,6 +88,7 @@ def opened(job, storage):
     return open_
 
 
+@lsm_when_slow
 def test_it_is_renewed_while_nobody_uses_the_snapshot(job, opened, storage):
     with opened():
         assert storage.wait_for(2)
@@ -85,6 +97,7 @@ def test_it_is_renewed_while_nobody_uses_the_snapshot(job, opened, storage):
     assert not job.storage.list("pins")
 
 
+@lsm_when_slow
 def test_a_renewal_that_fails_is_not_the_last(job, opened, storage, caplog):
     storage.faults.append(StorageError("reset"))
     with opened() as snapshot:
@@ -105,6 +118,7 @@ def test_whoever_drops_the_snapshot_renews_it_no_more(job, opened):
     assert len(job.storage.list("pins")) == 1, "it expires"
 
 
+@lsm_when_slow
 def test_a_version_that_was_deleted_meanwhile_is_not_read(job, opened, storage):
     snapshot = opened()
     job.storage.delete([one.name for one in job.storage.list("versions")])
