@@ -70,7 +70,8 @@ class Keep(KeyedProcessFunction):
 def query(request, tmp_path, shelf_backend):
     """A query on each of our backends, and on one of a third party.
 
-    By default lsm is in ``tests/reading/test_import_round_trip.py``.
+    By default lsm is in ``tests/reading/test_import_round_trip.py``, and with rows that change in
+    ``tests/spark/test_replaced_state.py``.
     """
     return Query(plugins().backend(request.param), tmp_path)
 

@@ -77,6 +77,8 @@ def program(page: Path) -> str:
 
 
 def programs() -> Iterator[object]:
+    default = {name: program(ROOT / name) for name in VARIANTS.values()}
+    assert all(text and name not in VARIANTS for name, text in default.items())
     for page in pages():
         if text := program(page):
             name = str(page.relative_to(ROOT))

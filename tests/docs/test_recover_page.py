@@ -32,10 +32,10 @@ def texts_of(path):
 
 
 def quotes(heading):
-    """Yield the kind of error, or nothing, and the text of each quotation in a heading."""
+    """Yield the name of the error, or nothing, and the text of each quotation in a heading."""
     for quoted in re.findall(r'"([^"]+)"', heading):
-        kind, _, text = quoted.rpartition("Error: ")
-        yield kind, text
+        kind, colon, text = quoted.rpartition("Error: ")
+        yield f"{kind}Error" if colon else "", text
 
 
 def _shown(part):
@@ -62,7 +62,7 @@ def test_there_are_headings_with_messages():
 @pytest.mark.long
 @pytest.mark.parametrize("heading", HEADINGS)
 def test_a_heading_has_the_words_of_the_message(heading, messages):
-    for kind, text in quotes(heading):
-        assert not kind or hasattr(errors, f"{kind}Error")
+    for name, text in quotes(heading):
+        assert not name or hasattr(errors, name)
         words = re.compile(".*".join(map(re.escape, filter(None, map(str.strip, text.split("…"))))))
         assert any(map(words.search, messages)), text

@@ -153,10 +153,11 @@ class Scenarios:
         return waiting_connected.finish(writer.trigger(availableNow=True))
 
     def stream(self):
-        """A keyed function on a stream, and an ordered wait for its rows."""
+        """A keyed function on a stream, an ordered wait for its rows, and a restart."""
         self.put("ann", "bob")
-        self.put("ann")
         self.run_stream()
+        self.put("ann")
+        self.run_stream(max_parallelism=128)
         return self.rows("stream")
 
     def run_stream(self, **options):
@@ -252,7 +253,7 @@ class Scenarios:
         return self.rows("changes", columns)
 
     def restarted(self):
-        """The three queries once more: the first with options, the last after another version."""
+        """The three queries once more, the last after another version."""
         self.put("bob")
         self.run_stream(max_parallelism=128)
         self.run_batches()

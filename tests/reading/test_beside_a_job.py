@@ -102,7 +102,7 @@ def read_beside(make_job, tmp_path, backend_class, versions):
 
 @pytest.mark.long
 def test_a_reader_sees_whole_versions_beside_a_job(make_job, tmp_path, backend_class):
-    read_beside(make_job, tmp_path, backend_class, 10)
+    read_beside(make_job, tmp_path, backend_class, 13)
 
 
 @pytest.fixture

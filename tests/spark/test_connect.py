@@ -1,8 +1,8 @@
 """Scenarios under Spark Connect, which run in turn in a separate process tree.
 
-By default no query is restarted here, and the data source reads snapshots alone:
-``test_restarts.py`` and ``test_data_source.py`` restart queries whose driver is the client, push
-filters down and read changes, all of which the server does here as well.
+The client cannot see the checkpoint, so the rank of a run decides at a restart: a keyed stream is
+restarted by default. Pushed-down filters and streams of changes run when slow: Spark's server
+treats them as in ``test_data_source.py``.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Count(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
-@pytest.mark.parametrize("batches", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batches", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_query_that_was_taken_over_gives_the_rows_of_one_that_always_ran_on_ours(stage, batches):
     for batch in range(batches + 1):
         stage.put({"user": "ann", "n": 7 + batch}, {"user": f"u{batch % 3}", "n": 1})

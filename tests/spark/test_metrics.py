@@ -112,7 +112,7 @@ def logged(caplog):
 
 
 def test_phases_are_the_time_of_the_tasks_and_little_is_left_over(stage):
-    put(stage, 8)
+    put(stage, 15)
     query = finished(stage, counts(stage.source()).process(Count(), SCHEMA))
     left_over = []
     for (one,) in operators(query)[1:]:

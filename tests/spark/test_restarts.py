@@ -1,7 +1,7 @@
 """Restarts from the checkpoint: other parallelism, replayed batches, retention, the janitor.
 
-What a TTL switch does to stored state is in the conformance kit, and that it comes with Spark's
-restarts in ``test_savepoints.py`` by default.
+A TTL switch is tested by the conformance kit and, on Spark, where a savepoint is restored
+(``test_savepoints.py``); a restart of the same query that switches is slow.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ def test_rescale_to_more_and_to_fewer(stage):
         stage.run(counted(stage, Kinds(), max_parallelism=64))
     stage.run(counted(stage, Kinds(), parallelism=5, max_parallelism=128))
     assert stage.rows(SCHEMA) == all_counts(4)
+    assert len(stage.manifests()[4]) == 5
 
 
 @pytest.mark.slow

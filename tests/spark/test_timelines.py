@@ -60,7 +60,7 @@ class Copy:
         return self.stage.rows(SCHEMA, output=self.output)
 
 
-@pytest.fixture(params=["2", "1"])
+@pytest.fixture(params=["2", pytest.param("1", marks=pytest.mark.slow)])
 def _log_format(spark, request):
     """Set the format of the offset log; older versions of Spark have only one."""
     key = "spark.sql.streaming.offsetLog.formatVersion"
@@ -84,6 +84,7 @@ def test_a_copy_that_runs_later_does_not_become_productions_state(stage):
     assert copy.rows() == [("ann", 101), ("ann", 201)]
 
 
+@pytest.mark.usefixtures("_log_format")
 def test_a_copy_of_a_failed_query_and_batches_without_rows(stage):
     home = Copy(stage, "home", 1)
     home.run("ann", "bob")
