@@ -174,7 +174,7 @@ def _kinds_and_zones():
             yield pytest.param(kind, zone, marks=[] if kind == "string" else [pytest.mark.slow])
 
 
-@pytest.mark.parametrize(("kind", "zone"), _kinds_and_zones())
+@pytest.mark.parametrize(("kind", "zone"), [*_kinds_and_zones()])
 def test_the_jvm_and_python_agree_on_key_groups(spark, kind, zone):
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:

@@ -56,9 +56,9 @@ class TestSearch(OfHeap, PropertyTests):
 
 @pytest.mark.slow
 class TestLateHeapBackend(OfHeap, StateBackendTests):
-    """Run the kit with reads that are answered late and out of order, and all pairs of objects."""
+    """Run the kit with reads that are answered late and out of order, and with all damages."""
 
-    every_pair = True
+    thorough = True
 
     @pytest.fixture
     def backend_class(self):

@@ -148,8 +148,8 @@ COMPACTION = {
 @pytest.mark.parametrize(
     "point",
     [
-        "before the first output",
-        pytest.param("between the outputs and the result", marks=pytest.mark.slow),
+        pytest.param("before the first output", marks=pytest.mark.slow),
+        "between the outputs and the result",
         "after the result",
     ],
 )
