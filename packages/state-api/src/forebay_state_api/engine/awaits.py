@@ -189,7 +189,7 @@ class Awaits:
         self._entered = task
 
     def _end(self) -> None:
-        tasks._leave_task(self.loop, self._entered)  # type: ignore[arg-type] # as above
+        tasks._leave_task(self.loop, self._entered)  # type: ignore[arg-type] # any object
         self._entered = None
         asyncio._set_running_loop(None)
 

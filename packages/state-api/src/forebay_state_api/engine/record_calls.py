@@ -76,7 +76,7 @@ class _RecordCaller(Caller):
     def given_up(
         self,
         index: int,  # noqa: ARG002 - a record makes calls, and they have no numbers
-        row: Any,  # noqa: ARG002 - as above
+        row: Any,  # noqa: ARG002 - the error goes to the record's own code
         error: BaseException,
         tries: int,
         *,

@@ -88,9 +88,9 @@ class JournaledTimers(DomainTimers):
         self,
         timer: Timer,
         is_live: bool,  # noqa: FBT001 - an entry of the journal
-        is_stored: bool,  # noqa: FBT001 - as above
+        is_stored: bool,  # noqa: FBT001 - an entry of the journal
         deferred: Any,
-        listed: bool,  # noqa: FBT001 - as above
+        listed: bool,  # noqa: FBT001 - an entry of the journal
     ) -> None:
         entry = timer[3]
         (self._live.add if is_live else self._live.discard)(entry)

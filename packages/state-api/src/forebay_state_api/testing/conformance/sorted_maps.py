@@ -78,7 +78,7 @@ IN_ORDER: Final[Mapping[str, tuple[Any, list[Any]]]] = {
 _NEPAL: Final = timezone(timedelta(hours=5, minutes=45))
 _ZONED: Final = st.datetimes(
     datetime(1900, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
-    datetime(2100, 1, 1),  # noqa: DTZ001 - as above
+    datetime(2100, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
     timezones=st.sampled_from([UTC, BERLIN, _NEPAL]),
 )
 _FLOATS: Final = st.floats(allow_nan=False)
