@@ -26,12 +26,19 @@ _numbers = itertools.count()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark the cases as slow that a class of the conformance kit lists in ``slow_cases``."""
+    missing = {}
     for item in items:
-        slow_cases = getattr(getattr(item, "cls", None), "slow_cases", ())
+        cls = getattr(item, "cls", None)
+        slow_cases = getattr(cls, "slow_cases", frozenset())
+        missing.setdefault(cls, set(slow_cases)).discard(item.name)
         if item.name in slow_cases:
             item.add_marker(pytest.mark.slow)
+    if not any("::" in arg for arg in config.args):  # of a whole file, every case is collected
+        for cls, names in missing.items():
+            if names:
+                raise pytest.UsageError(f"{cls.__name__}.slow_cases: no case is {sorted(names)}")
 
 
 def group_of(key):
