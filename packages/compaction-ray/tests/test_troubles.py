@@ -123,25 +123,31 @@ def gateway_is_newer_and_understands(query, number):
     assert number != BATCHES - 1 or query.count("done") > 1
 
 
+BY_DEFAULT = [
+    gateway_begins_again,
+    process_ends,
+    process_ends_and_gateway_begins_again,
+    an_hour_between_batches,
+    results_are_torn,
+]
+COVERED_ELSEWHERE = [
+    nothing_waits,
+    no_gateway,
+    workers_die,
+    storage_fails_in_passing,
+    gateway_drains,
+    workers_are_taken_away_and_come_back,
+    gateway_accepts_and_never_answers,
+    queue_is_full,
+    jobs_run_out_of_time,
+    gateway_is_newer_and_understands,
+]
+"""Troubles that a client in `client/`, or a query in another test here, has by default."""
+
+
 @pytest.mark.parametrize(
     "trouble",
-    [
-        nothing_waits,
-        no_gateway,
-        gateway_begins_again,
-        process_ends,
-        process_ends_and_gateway_begins_again,
-        workers_die,
-        storage_fails_in_passing,
-        gateway_drains,
-        workers_are_taken_away_and_come_back,
-        an_hour_between_batches,
-        gateway_accepts_and_never_answers,
-        queue_is_full,
-        jobs_run_out_of_time,
-        results_are_torn,
-        gateway_is_newer_and_understands,
-    ],
+    [*BY_DEFAULT, *(pytest.param(one, marks=pytest.mark.slow) for one in COVERED_ELSEWHERE)],
     ids=lambda trouble: trouble.__name__,
 )
 def test_the_state_is_that_of_an_undisturbed_query(query, trouble):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -63,9 +64,9 @@ def test_a_directory_that_does_not_exist_is_an_error(tmp_path):
     assert "there is no directory" in refused("--state-dir", str(tmp_path / "nothing"))
 
 
-def test_a_port_that_is_taken_is_an_error(tmp_path, state_dir):
-    with running(state_dir, tmp_path) as url:
-        port = url.rpartition(":")[2].strip("/")
+def test_a_port_that_is_taken_is_an_error(state_dir):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
         result = CliRunner().invoke(console, ["--state-dir", str(state_dir), "--port", port])
     assert f"cannot listen on 127.0.0.1:{port}" in str(result.exception)
 

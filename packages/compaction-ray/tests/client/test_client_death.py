@@ -160,6 +160,7 @@ def test_another_process_finds_the_job_and_installs_what_it_wrote(job, compactor
     check_state(job, killed_after)
 
 
+@pytest.mark.slow  # by default: test_client.py, where a job ends with its process gone
 def test_a_job_that_ends_while_nobody_is_there(gateway, compactor, job, killed_after):
     given = compactor.jobs[0]
     compactor.go.set()

@@ -44,7 +44,7 @@ def test_a_slow_way_is_used(client_of, way, remote, own):
     assert (remote.runs, own.runs, way.accepted) == (1, 0, 1)
 
 
-@pytest.mark.long
+@pytest.mark.slow  # by default: the same without TLS
 def test_a_slow_way_is_used_over_tls(client_of, state_dir, storage, remote, own, pem_files):
     content = {name: (pem_files / name).read_bytes() for name in ("ca.pem", "one.pem", "one.key")}
     security = Credentials(certificate=content["one.pem"], key=content["one.key"])

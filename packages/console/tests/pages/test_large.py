@@ -175,15 +175,11 @@ def test_a_page_has_bounded_work_whatever_is_stored(root, console, path):
     assert page.count("<tr") < MOST_ROWS
     assert page.count("<rect") < MOST_SHAPES
     assert len(page) < MOST_BYTES
-
-
-@pytest.mark.parametrize("page", ["", "/groups", "/files"])
-def test_a_large_page_shows_the_newest_version(root, console, page):
-    assert f"{root.versions + 1:,}" in console.page(f"{PATH}{page}")
-
-
-def test_too_many_numbers_for_a_table_are_there_as_csv(root, console):
-    assert 'id="map"' not in console.page(f"{PATH}/groups")
-    lines = console.page(f"{PATH}/groups.csv").splitlines()
-    assert len(lines) == 1 + GROUPS
-    assert len(console.page(f"{PATH}/files.csv").splitlines()) == 1 + 8 * root.parallelism
+    if path in (PATH, f"{PATH}/groups", f"{PATH}/files"):
+        assert f"{root.versions + 1:,}" in page
+    if path == f"{PATH}/groups":
+        assert 'id="map"' not in page, "too many numbers for a table"
+    if path == f"{PATH}/groups.csv":
+        assert len(page.splitlines()) == 1 + GROUPS
+    if path == f"{PATH}/files.csv":
+        assert len(page.splitlines()) == 1 + 8 * root.parallelism
