@@ -103,9 +103,18 @@ def modules(root: Path) -> dict[str, Path]:
     return found
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield all statements; `ast.walk` also visits expressions, which are most of a module."""
+    found: list[ast.AST] = [tree]
+    for node in found:
+        for blocks in ("body", "orelse", "handlers", "finalbody", "cases"):
+            found += getattr(node, blocks, [])
+        yield node
+
+
 def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[Import]:
     """Yield what a module imports from ``known`` modules, or the known modules themselves."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in known:

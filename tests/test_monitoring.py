@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def expressions():
     return alerts + variables + panels
 
 
+@cache
 def existing():
     """Return name → labels of all metrics that Prometheus can have."""
     found = {}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, NewType, Optional, Union
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_state_api.codecs import Codec, MigratedFrom, codec_for
@@ -292,6 +292,7 @@ class Frozen:
         (Annotated[datetime, MigratedFrom(int, str)], lambda at: at),
     ],
 )
+@settings(max_examples=settings().max_examples // 2)
 @given(at=st.datetimes(timezones=st.sampled_from(ZONES)))
 def test_instants_are_kept_in_utc(type_info, wrap, at):
     try:

@@ -78,14 +78,15 @@ def drawn(shown, width, height, **console):
     return ["".join(segment.text for segment in line) for line in lines]
 
 
-@pytest.mark.parametrize("width", [200, 120, 80, 60, 40, 20])
 @pytest.mark.parametrize("height", [60, 24, 10, 3])
-def test_it_fits_every_terminal(stored, width, height):
-    lines = drawn(screen(stored), width, height)
-    assert len(lines) == height
-    assert all(len(line) == width for line in lines)
-    assert lines[0].startswith("forebay top")
-    assert any("visits" in line for line in lines[:5]) or height < 4
+def test_it_fits_every_terminal(stored, height):
+    shown = screen(stored)
+    for width in (200, 120, 80, 60, 40, 20):
+        lines = drawn(shown, width, height)
+        assert len(lines) == height
+        assert all(len(line) == width for line in lines)
+        assert lines[0].startswith("forebay top")
+        assert any("visits" in line for line in lines[:5]) or height < 4
 
 
 def test_a_wide_terminal_shows_more_columns(stored):

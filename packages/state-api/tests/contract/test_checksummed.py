@@ -5,7 +5,7 @@ import struct
 import msgpack
 import pytest
 import xxhash
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_state_api.contract.checksummed import TornObjectError, read_sealed, seal, unseal
@@ -19,12 +19,14 @@ PLAIN = st.recursive(
 
 
 @pytest.mark.long
+@settings(max_examples=settings().max_examples // 2)
 @given(st.dictionaries(st.text(), PLAIN))
 def test_what_is_sealed_is_unsealed(payload):
     assert unseal(seal(payload)) == payload
 
 
 @pytest.mark.long
+@settings(max_examples=settings().max_examples // 2)
 @given(st.dictionaries(st.text(), PLAIN), st.data())
 def test_every_truncation_is_torn(payload, data):
     sealed = seal(payload)

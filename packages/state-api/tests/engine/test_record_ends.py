@@ -222,7 +222,7 @@ def test_a_record_that_fails_alone_runs_what_ends_asynchronously(then: Any, seen
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def test_a_batch_after_records_that_ended_early_is_as_any_other(backend: str) -> None:
     """Twenty keys, each record of which fails in another way or not at all."""
     ways = [_too_long, _fails_beside, _fails_with_a_child, _just_in_time]

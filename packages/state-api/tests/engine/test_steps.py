@@ -68,21 +68,20 @@ def test_five_thousand_callbacks_one_in_another(run):
 # -- threads ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "access",
-    [
-        lambda f: f.v.value(),
-        lambda f: f.v.update(1),
-        lambda f: f.v.async_update(1),
-        lambda f: f.v.clear(),
-        lambda f: f.m.put(1, 1),
-        lambda f: f.m.get(1),
-        lambda f: f.m.items(),
-        lambda f: f.r.async_add(1),
-    ],
-)
+ACCESSES = [
+    lambda f: f.v.value(),
+    lambda f: f.v.update(1),
+    lambda f: f.v.async_update(1),
+    lambda f: f.v.clear(),
+    lambda f: f.m.put(1, 1),
+    lambda f: f.m.get(1),
+    lambda f: f.m.items(),
+    lambda f: f.r.async_add(1),
+]
+
+
 @pytest.mark.parametrize("thread", ["new", "of a pool", "older than the engine"])
-def test_states_refuse_other_threads(run, access, thread):
+def test_states_refuse_other_threads(run, thread):
     pool = ThreadPoolExecutor(1)
     if thread == "older than the engine":
         pool.submit(int).result()
@@ -92,7 +91,7 @@ def test_states_refuse_other_threads(run, access, thread):
 
         def work():
             try:
-                access(self)
+                ACCESSES[row[0]](self)
             except StateAccessError as error:
                 end.complete(str(error))
             else:
@@ -104,9 +103,9 @@ def test_states_refuse_other_threads(run, access, thread):
             pool.submit(work)
         return [(row[0], await end)]
 
-    rows = run(process, [(n,) for n in range(5)])
+    rows = run(process, [(n,) for n in range(len(ACCESSES))])
     pool.shutdown()
-    assert sorted(key for key, _ in rows) == [*range(5)]
+    assert sorted(key for key, _ in rows) == [*range(len(ACCESSES))]
     assert all("was used on thread" in said for _, said in rows)
 
     async def read(self, row, ctx):

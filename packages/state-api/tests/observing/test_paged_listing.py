@@ -100,7 +100,13 @@ def test_what_is_deleted_or_saved_shows_after_a_round_of_all_pages(job, storage,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("turns", range(1, 21, 2))
+@pytest.mark.parametrize(
+    "turns",
+    [
+        *(1, 7, 13, 19),
+        *(pytest.param(turns, marks=pytest.mark.slow) for turns in (3, 5, 9, 11, 15, 17)),
+    ],
+)
 def test_a_run_that_went_back_shows_when_all_pages_were_read(job, storage, in_pages, turns):
     enter(storage, job, 1, 0, "a")
     job.versions(1, 20)

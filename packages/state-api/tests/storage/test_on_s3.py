@@ -54,9 +54,10 @@ def test_runs_restarts_and_rescales(job: KeyedJob) -> None:
     for number, parallelism in enumerate([1, 2, 1]):
         job.restart(parallelism=parallelism)
         before = number - 1 if number else None
-        for key in ("a", "b", "c"):
-            assert job.do(key, ("n.value",), ("n.update", number))[0] == before
-        assert [job.peek(COUNT, key) for key in ("a", "b", "c")] == [number] * 3
+        keys = ("a", "b", "c")
+        rows = job.scripts([(key, [("n.value",), ("n.update", number)]) for key in keys])
+        assert [row[0] for row in rows] == [before] * 3
+        assert job.peek_all(keys) == [[number]] * 3
 
 
 def test_an_older_driver_is_fenced(job: KeyedJob, storage: ObjectStorage) -> None:
@@ -69,19 +70,19 @@ def test_an_older_driver_is_fenced(job: KeyedJob, storage: ObjectStorage) -> Non
 
 
 def test_the_janitor_clears_what_nobody_needs(job: KeyedJob) -> None:
-    for number in range(8):
+    for number in range(6):
         job.do("a", ("n.update", number))
     janitor = Janitor(job.storage, run_key=job._run.key, retention=2, min_age=timedelta(0))
-    with open_version(job.storage, uid=job.uid, version=4) as reader:
-        janitor.sweep(8)
-        janitor.sweep(8)
+    with open_version(job.storage, uid=job.uid, version=2) as reader:
+        janitor.sweep(6)
+        janitor.sweep(6)
         kept = {data_version(info.name) for info in job.storage.list("data")}
-        assert kept == {4, 6, 7, 8}
-        assert reader.version == 4
-    janitor.sweep(8)
-    janitor.sweep(8)
-    assert {data_version(info.name) for info in job.storage.list("data")} == {6, 7, 8}
-    assert job.do("a", ("n.value",)) == [7]
+        assert kept == {2, 4, 5, 6}
+        assert reader.version == 2
+    janitor.sweep(6)
+    janitor.sweep(6)
+    assert {data_version(info.name) for info in job.storage.list("data")} == {4, 5, 6}
+    assert job.do("a", ("n.value",)) == [5]
 
 
 class Requests:
@@ -109,10 +110,10 @@ def test_a_refresh_of_top_takes_three_requests_at_most(
     root = open_storage(f"s3://bucket/top/{next(_numbers)}", s3_options)
     for uid in ("op1", "op2"):
         job = KeyedJob(ReferenceBackend, root, uid=uid, descriptors=[COUNT])
-        for number in range(12):
+        for number in range(5):
             job.do("a", ("n.update", number))
-        janitor = Janitor(job.storage, run_key=job._run.key, retention=5, min_age=timedelta(0))
-        janitor.sweep(12)
+        janitor = Janitor(job.storage, run_key=job._run.key, retention=3, min_age=timedelta(0))
+        janitor.sweep(5)
     operators = 2
     query = job.storage.folder.partition("/")[0]
     for uid in (None, "op1"):
@@ -122,7 +123,7 @@ def test_a_refresh_of_top_takes_three_requests_at_most(
         for _ in range(12):
             views, count = requests.of(watch.refresh)
             counts.append(count)
-        assert [view.newest.version for view in views.values() if view.newest] == [12] * watched
+        assert [view.newest.version for view in views.values() if view.newest] == [5] * watched
         assert max(counts) <= 3 * watched
         assert counts[3:10] == [watched] * 7, "what cannot change is not read again"
 
@@ -154,6 +155,7 @@ def large_operator(versions: Iterable[int], subtasks: int) -> Iterator[str]:
             yield layout.data_name(version, "toy")
 
 
+@pytest.mark.slow  # by default: observing/test_paged_listing.py, and S3's pages below
 def test_a_folder_of_many_names_takes_three_requests_too(
     s3_options: dict[str, Any], requests: Requests
 ) -> None:

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.long
 RETENTION = 3
 PARALLELISM = st.integers(1, 4)
 EXAMPLES = settings().max_examples
-"""Half of them are tried by default, all in a search."""
+"""A third of them are tried by default, all in a search."""
 
 
 class SparkModel(RuleBasedStateMachine):
@@ -319,7 +319,7 @@ def test_what_is_opened_is_what_spark_committed(make_query, toy_state):
     run_state_machine_as_test(
         Model,
         settings=settings(
-            max_examples=EXAMPLES if EXAMPLES > 100 else EXAMPLES // 2,
+            max_examples=EXAMPLES if EXAMPLES > 100 else EXAMPLES // 3,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
