@@ -353,7 +353,7 @@ def holds_everything(job: KeyedJob) -> None:
     rows = job.run(Reading(), looks(KEYS))
     found = {key: [row for row in rows if row[0] == key] for key in KEYS}
     assert found == {k: [expected(k, 3 - n % 2)] * 4 for n, k in enumerate(KEYS)}
-    assert [job.peek(MIXED, key) for key in KEYS] == [MIXED_CONTENT] * 12
+    assert contents(job, MIXED) == [MIXED_CONTENT] * 12
     operator = [Reading.operator[subtask] for subtask in range(job.parallelism)]
     assert sum(sum(own[0]) for own in operator) == 12 + 12 + 6
     assert all(own[1] == ["subtask 0", "subtask 1"] for own in operator)
@@ -451,10 +451,16 @@ def test_a_sweep_goes_on_where_the_golden_one_stopped(copied, name):
 def dropped_next(job: KeyedJob, batch_id: int) -> set[str]:
     """Return the keys that a batch drops if its sweeps make two checks in each subtask."""
     job.batch_id = batch_id
-    assert not any(job.peek(SEEN, key) is ABSENT for key in KEYS)
+    assert ABSENT not in contents(job, SEEN)
     job.clock.advance(timedelta(days=2))
     job.run(Golden(), looks(readers(job)))
-    return {key for key in KEYS if job.peek(SEEN, key) is ABSENT}
+    return {key for key, seen in zip(KEYS, contents(job, SEEN), strict=True) if seen is ABSENT}
+
+
+def contents(job: KeyedJob, descriptor: Any) -> list[Any]:
+    """Return what is stored of a state for each of `KEYS`."""
+    job.descriptors = [descriptor]
+    return [content for (content,) in job.peek_all(KEYS)]
 
 
 class Ordered(KeyedProcessFunction):

@@ -65,31 +65,38 @@ def backend(request, monkeypatch):
 
 
 class Keeps(KeyedProcessFunction):
-    def __init__(self, kind, value):
-        self.kind = kind
-        self.value = value
+    """Keeps each value in states of its kind, and emits the value as it is read."""
+
+    def __init__(self, *values):
+        self.values = values
 
     def open(self, context):
-        self.one = context.get_state(ValueStateDescriptor("one", self.kind))
-        self.many = context.get_list_state(ListStateDescriptor("many", self.kind))
-        self.named = context.get_map_state(MapStateDescriptor("named", int, self.kind))
+        self.states = [
+            (
+                context.get_state(ValueStateDescriptor(f"one {n}", kind)),
+                context.get_list_state(ListStateDescriptor(f"many {n}", kind)),
+                context.get_map_state(MapStateDescriptor(f"named {n}", int, kind)),
+            )
+            for n, (kind, _) in enumerate(self.values)
+        ]
 
     async def process_element(self, row, ctx):
-        await self.one.async_update(self.value)
-        await self.many.async_add(self.value)
-        await self.named.async_put(np.int64(1), self.value)
-        many = [value async for value in await self.many.async_get()]
-        yield await self.one.async_value(), many[-1], await self.named.async_get(1)
+        for (_, value), (one, many, named) in zip(self.values, self.states, strict=True):
+            await one.async_update(value)
+            await many.async_add(value)
+            await named.async_put(np.int64(1), value)
+            elements = [element async for element in await many.async_get()]
+            yield await one.async_value(), elements[-1], await named.async_get(1)
 
 
-@pytest.mark.parametrize(("kind", "given", "kept"), VALUES, ids=str)
-def test_a_scalar_is_kept_as_the_python_value_that_it_is(backend, kind, given, kept, tmp_path):
-    function = Keeps(kind, given)
+def test_scalars_are_kept_as_the_python_values_that_they_are(backend, tmp_path):
+    function = Keeps(*((kind, given) for kind, given, _ in VALUES))
     with FunctionHarness(function, "user", backend=backend, state_dir=tmp_path) as harness:
         for _ in range(2):
-            (row,) = harness.process([Row("ann")])
-            assert row == (kept, kept, kept)
-            assert [type(value) for value in row] == [type(kept)] * 3
+            rows = harness.process([Row("ann")])
+            for row, (_, _, kept) in zip(rows, VALUES, strict=True):
+                assert row == (kept, kept, kept)
+                assert [type(value) for value in row] == [type(kept)] * 3
             harness.restart(parallelism=2)
 
 
@@ -108,7 +115,7 @@ def test_a_scalar_is_kept_as_the_python_value_that_it_is(backend, kind, given, k
 )
 def test_unequal_values_are_still_refused(kind, given):
     with (
-        FunctionHarness(Keeps(kind, given), "user") as harness,
+        FunctionHarness(Keeps((kind, given)), "user") as harness,
         pytest.raises(FunctionError, match="raised TypeError"),
     ):
         harness.process([Row("ann")])

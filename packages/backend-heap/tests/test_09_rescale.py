@@ -71,11 +71,12 @@ def check(job: KeyedJob, model: Model, keys: list[str]) -> None:
     ("steps", "same_process"),
     [
         ((2, 1, 2), True),
-        ((1, 3, 2), False),
-        pytest.param((1, 2, 1), True, marks=pytest.mark.slow),
-        pytest.param((1, 3, 2), True, marks=pytest.mark.slow),
-        pytest.param((1, 2, 1), False, marks=pytest.mark.slow),
-        pytest.param((2, 1, 2), False, marks=pytest.mark.slow),
+        ((1, 3, 2, 1), False),
+        *(
+            pytest.param(2 * steps, same_process, marks=pytest.mark.slow)
+            for steps in ((1, 2, 1), (1, 3, 2), (2, 1, 2))
+            for same_process in (True, False)
+        ),
     ],
 )
 def test_the_newest_value_is_found_after_every_step(
@@ -100,7 +101,7 @@ def test_the_newest_value_is_found_after_every_step(
     )
     model = Model()
     numbers = itertools.count(1)
-    for parallelism in [*steps, *steps]:
+    for parallelism in steps:
         job.restart(parallelism=parallelism, same_process=same_process)
         before = len(folds)
         for _ in range(BATCHES):

@@ -312,7 +312,7 @@ def test_openings_say_what_rocksdb_says(kit, new_operator):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=15,
+            max_examples=settings().max_examples // 4,
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -30,7 +30,9 @@ def history(operator, spec, kit, runs=6, *, seed=1):
 
 
 @pytest.mark.parametrize("cache", [0, 1 << 14, 1 << 28])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
+)
 def test_the_newest_cell_counts(new_operator, kit, cache, seed):
     operator, spec = new_operator(block_cache_bytes=cache), kit.spec()
     model = history(operator, spec, kit, seed=seed)

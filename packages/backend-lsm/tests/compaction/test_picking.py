@@ -83,7 +83,7 @@ def test_relief_removes_enough_and_more_where_that_is_cheap() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("update", [0.0005, 0.005, 0.05, 0.3])
-@pytest.mark.parametrize("latency", [1, 2, 4])
+@pytest.mark.parametrize("latency", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_amplification_is_bounded_over_a_thousand_versions(update: float, latency: int) -> None:
     """Random updates of a fixed key set, jobs that take some versions, and no commit that waits."""
     entries = 1_000_000

@@ -34,14 +34,14 @@ def test_every_altered_byte_is_found_or_harmless(model, storage, written):
     harmless = []
     for manifest in (file, StateFile(name=file.name, size=file.size, range=file.range)):
         for i in range(len(good)):
-            for flip in (0x01, 0x80, 0xFF):
-                storage.put(file.name, good[:i] + bytes([good[i] ^ flip]) + good[i + 1 :])
-                try:
-                    found = model.read_all(storage, manifest)
-                except CorruptStateError:  # found
-                    continue
-                assert found == right
-                harmless.append(i)
+            flip = (0x01, 0x80, 0xFF)[i % 3]
+            storage.put(file.name, good[:i] + bytes([good[i] ^ flip]) + good[i + 1 :])
+            try:
+                found = model.read_all(storage, manifest)
+            except CorruptStateError:  # found
+                continue
+            assert found == right
+            harmless.append(i)
     # Readers of blocks check everything except the magic at the beginning.
     assert set(harmless) <= set(range(8))
 

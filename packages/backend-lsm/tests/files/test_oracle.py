@@ -19,6 +19,8 @@ PUT, DELETE, APPEND, CLEAR = range(4)
 KEYS = st.tuples(st.integers(0, 3), st.integers(0, 3)).map(bytes)
 ENTRIES = st.integers(0, 4).map(lambda i: bytes([i]))
 VALUES = st.binary(min_size=1, max_size=5)
+EXAMPLES = settings().max_examples
+"""Half of them are tried by default, all in a search."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -184,4 +186,11 @@ def apply(cells, rows):
 @pytest.mark.hypothesis
 def test_files_say_what_rocksdb_says(model):
     machine = type("Bound", (Machine,), {"model": model})
-    run_state_machine_as_test(machine, settings=settings(stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES if EXAMPLES > 100 else EXAMPLES // 2,
+            stateful_step_count=30,
+            deadline=None,
+        ),
+    )

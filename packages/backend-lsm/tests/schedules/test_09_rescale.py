@@ -79,7 +79,7 @@ def runs(job: KeyedJob) -> int:
     ("steps", "late"),
     [
         ([1, 2, 4, 1], False),
-        ([3, 1, 2, 1], True),
+        ([3, 1, 2], True),
         *(
             pytest.param(2 * steps, late, marks=pytest.mark.slow)
             for steps in ([1, 2, 1], [1, 2, 4, 1], [3, 1, 2, 1])

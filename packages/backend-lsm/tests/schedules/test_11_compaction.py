@@ -150,7 +150,7 @@ COMPACTION = {
     [
         pytest.param("before the first output", marks=pytest.mark.slow),
         "between the outputs and the result",
-        "after the result",
+        pytest.param("after the result", marks=pytest.mark.slow),
     ],
 )
 def test_the_process_that_compacts_is_killed(
@@ -220,7 +220,7 @@ COMMIT: Mapping[str, dict[str, Any]] = {
     "point",
     [
         pytest.param("before the file", marks=pytest.mark.slow),
-        "after the file",
+        pytest.param("after the file", marks=pytest.mark.slow),
         pytest.param("before the manifest", marks=pytest.mark.slow),
         "after the manifest",
     ],
