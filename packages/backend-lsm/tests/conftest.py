@@ -27,13 +27,14 @@ _numbers = itertools.count()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the cases as slow that a class of the conformance kit lists in ``slow_cases``."""
+    """Mark the cases and rows as slow that a class of the kit lists in ``slow_cases``."""
     missing = {}
     for item in items:
         cls = getattr(item, "cls", None)
         slow_cases = getattr(cls, "slow_cases", frozenset())
-        missing.setdefault(cls, set(slow_cases)).discard(item.name)
-        if item.name in slow_cases:
+        names = {item.name, getattr(item, "originalname", item.name)}
+        missing.setdefault(cls, set(slow_cases)).difference_update(names)
+        if names & slow_cases:
             item.add_marker(pytest.mark.slow)
     if not any("::" in arg for arg in config.args):  # of a whole file, every case is collected
         for cls, names in missing.items():

@@ -1,9 +1,10 @@
 """The lsm backend passes the conformance kit, whatever it may keep in memory.
 
-By default each part of the kit runs once: with a tiny cache if it is about cells, which are then
-spread over many files, and with defaults otherwise. The properties run with both, on few examples.
-The heap backend runs the cases that `slow_cases` leaves out here. `slow` has all parts with caches
-of all sizes, on local and on slow storage.
+By default a part of the kit runs once: with a tiny cache if it is about cells, which are then
+spread over many files, and with defaults otherwise; the properties, on few examples, with a tiny
+cache. The heap backend runs the cases and parts that are left out here, and the reference backend
+those whose reads may wait. `slow` has all parts with caches of all sizes, on local and on slow
+storage.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from forebay_state_api.testing.conformance import PropertyTests
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.failing import FailureTests
+from forebay_state_api.testing.conformance.foreign import ForeignTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
-from forebay_state_api.testing.conformance.iterators import IteratorTests
+from forebay_state_api.testing.conformance.iterators import PAGES, IteratorTests
+from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
 from forebay_state_api.testing.conformance.kinds import KindTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
 from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
@@ -32,16 +35,29 @@ from forebay_state_api.testing.conformance.readers import ReaderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.search import fresh_seed
+from forebay_state_api.testing.conformance.steps import StepTests
 from forebay_state_api.testing.conformance.subject import ENGINES, MANNERS, memory_storage
+from forebay_state_api.testing.conformance.timelines import TimelineTests
 from forebay_state_api.testing.conformance.timers import TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
-from forebay_state_api.testing.conformance.versions import MigrationTests, VersionTests
+from forebay_state_api.testing.conformance.versions import (
+    MigrationTests,
+    VerificationTests,
+    VersionTests,
+)
 
 
 def cases(row, *ids):
     """Return the names of some of a row's cases, for ``slow_cases``, which `conftest` marks."""
     return {f"{row.__name__}[{case}]" for case in ids}
+
+
+def rows_but(part, *kept):
+    """Return the names of a part's rows, for ``slow_cases``, except some."""
+    return {name for name in vars(part) if name.startswith("test_")} - {
+        row.__name__ for row in kept
+    }
 
 
 def slow_kit(cls):
@@ -62,12 +78,16 @@ IN_MEMORY = (
     NamespacedTimerTests,
     MigrationTests,
     ForkTests,
+    VerificationTests,
+    ClearingTests,
+    TimelineTests,
 )
-OTHERS = {*IN_MEMORY, VersionTests, GenerationTests, DamageTests}
+OF_THE_ENGINE = (StepTests, ForeignTests)
+OTHERS = {*IN_MEMORY, *OF_THE_ENGINE, VersionTests, GenerationTests, DamageTests}
 """Parts that run with a tiny cache in `slow` only, since it takes them four times as long.
 
-All but damages run with defaults. ``files/test_damage.py`` damages the files of this backend, and
-the heap backend's tests everything else.
+Most run with defaults. ``files/test_damage.py`` damages the files of this backend, and the heap
+backend's tests everything else. Steps of the engine run on the reference backend, which waits, too.
 """
 
 
@@ -112,14 +132,15 @@ class Uncached(OfLsm):
 class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part not in OTHERS)):
     """Run the kit with a tiny cache in memory: it spills, evicts and compacts.
 
-    A backend answers at once or is waited for; the heap backend and `slow` have all styles.
+    A backend answers at once or is waited for; the heap backend, the reference backend and `slow`
+    have all styles, engines and pages.
     """
 
     # The heap backend has all examples by default, `TestSearchTiny` ten times as many.
-    history_examples = 3
+    history_examples = 2
     timer_examples = 4
     machine_examples = 8
-    program_examples = 5
+    program_examples = 4
     order_examples = 2
 
     @pytest.fixture(params=["synchronous", "tight"])
@@ -130,28 +151,46 @@ class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part
     def some_manner(self, request):
         return MANNERS[request.param]
 
+    @pytest.fixture(params=["tight"])
+    def engine_settings(self, request):
+        return ENGINES[request.param]
+
+    @pytest.fixture(params=[PAGES[1]], ids=["pages of 3"])
+    def pages(self, request):
+        return request.param
+
 
 @slow_kit
-class TestRestTiny(TinyCache, DamageTests, *IN_MEMORY, VersionTests, GenerationTests):
-    """Run the rest of the kit with a tiny cache in memory."""
+class TestAllTiny(TinyCache, StateBackendTests):
+    """Run the whole kit with a tiny cache in memory."""
 
 
-class TestDefaultsInMemory(OfLsm, PropertyTests, *IN_MEMORY):
-    """Run times, rescales, migrations, forks and some histories with defaults in memory.
+class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
+    """Run versions, times, rescales, migrations and forks with defaults in memory.
 
     Where only the engine sees the style, each case runs in one; `TestAllDefaults` and the heap
     backend have the others.
     """
 
     # `TestAllDefaults` has all of these, and so has the heap backend by default.
-    failure_examples = history_examples = program_examples = 3
-    timer_examples = 5
+    failure_examples = 3
     # Each row keeps the case that asks most of the files. Sweeps and compactions keep a row for
-    # lists, and one for what lives; both decide in one place what has expired. The few batches of
-    # the state machine's examples compact nothing with defaults: `TestTiny` has it.
+    # lists, and one for what lives; both decide in one place what has expired. What only the engine
+    # decides about timers and times to live runs on the reference backend, which waits, too.
     slow_cases = frozenset(
         {
-            "test_any_history_reads_as_the_model",
+            *rows_but(
+                TimerTests,
+                TimerTests.test_a_rescale_finds_every_timer,
+                TimerTests.test_a_crash_fires_nothing_twice_and_loses_nothing,
+            ),
+            *rows_but(
+                TtlTests,
+                TtlTests.test_times_are_kept_to_the_microsecond,
+                TtlTests.test_what_was_read_expired_is_removed,
+                TtlTests.test_merging_nothing_changes_nothing,
+                TtlTests.test_a_restart_and_a_clock_set_back_change_no_time,
+            ),
             *cases(
                 CleanupTests.test_the_epoch_is_a_time_like_others, "full snapshot", "incrementally"
             ),
@@ -169,7 +208,6 @@ class TestDefaultsInMemory(OfLsm, PropertyTests, *IN_MEMORY):
             ),
             *cases(ForkTests.test_every_key_is_found_with_its_times, "1", "3"),
             *cases(ForkTests.test_from_and_to_another_backend, "1"),
-            "test_the_source_may_be_cleared_behind_a_fork",  # a fork of a fork is a harder case
             *cases(
                 RescaleTests.test_every_key_is_found_for_every_kind_with_its_times,
                 "[2, 5]",
@@ -187,7 +225,6 @@ class TestDefaultsInMemory(OfLsm, PropertyTests, *IN_MEMORY):
             *cases(
                 TimerTests.test_a_rescale_finds_every_timer, "tight-[1, 2]-128", "tight-[4, 3]-10"
             ),
-            *cases(TimerTests.test_a_rescale_keeps_timers_beside_times_to_live, "2-5-128"),
             *cases(
                 NamespacedTimerTests.test_a_restart_and_a_rescale_keep_namespaces,
                 "coroutine-(2, 5)",
@@ -222,9 +259,6 @@ class TestDefaultsInMemory(OfLsm, PropertyTests, *IN_MEMORY):
         }
     )
 
-    # A kill at each request takes five times as long on local storage.
-    test_a_kill_at_any_request_loses_nothing = VersionTests.test_a_kill_at_any_request_loses_nothing
-
     @pytest.fixture(params=["tight"])
     def some_manner(self, request):
         return MANNERS[request.param]
@@ -234,28 +268,22 @@ class TestGenerations(OfLsm, GenerationTests):
     """Run changes of types with files that are merged early; `TestAllDefaults` merges them late.
 
     A field that comes back has every change between two declarations. The other rows have mergers
-    here, and every change on the heap backend.
+    here, and the heap backend runs the rest.
     """
 
     slow_cases = frozenset(
         {
-            *(
-                case
-                for row in (
-                    GenerationTests.test_each_generation_drops_its_own,
-                    GenerationTests.test_with_ttl,
-                    GenerationTests.test_what_is_deep_inside,
-                    GenerationTests.test_a_field_that_comes_back_without_a_default_is_refused_at_once,
-                )
-                for case in cases(row, "restarted", "same_process", "rescaled", "forked")
+            *cases(GenerationTests.test_each_generation_drops_its_own, "rescaled"),
+            *cases(GenerationTests.test_with_ttl, "same_process"),
+            *cases(GenerationTests.test_what_is_deep_inside, "same_process"),
+            *cases(
+                GenerationTests.test_a_field_that_comes_back_without_a_default_is_refused_at_once,
+                "same_process",
             ),
             *cases(
                 GenerationTests.test_a_migration_that_is_not_declared_any_more_is_refused_at_once,
-                *(
-                    f"{between}-{of}"
-                    for between in ("restarted", "same_process", "rescaled", "forked")
-                    for of in ("record", "float")
-                ),
+                "record-same_process",
+                "float-same_process",
             ),
         }
     )
@@ -263,16 +291,6 @@ class TestGenerations(OfLsm, GenerationTests):
     @pytest.fixture
     def backend_options(self):
         return {"max-runs": 3}
-
-
-@pytest.mark.kit
-class TestDefaults(OnLocalStorage, VersionTests):
-    """Run versions with defaults on local storage; `TestLocal` runs the whole kit."""
-
-    @pytest.mark.slow
-    def test_a_kill_at_any_request_loses_nothing(self, new_job, storage):
-        """`TestDefaultsInMemory` runs it by default."""
-        super().test_a_kill_at_any_request_loses_nothing(new_job, storage)
 
 
 @slow_kit

@@ -8,7 +8,7 @@ from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueSta
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing import KeyedJob, late_backend
 from forebay_state_api.testing.conformance.futures import FutureTests
-from forebay_state_api.testing.conformance.iterators import IteratorTests
+from forebay_state_api.testing.conformance.iterators import PAGES, IteratorTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.reference import ReferenceBackend
@@ -20,6 +20,11 @@ class TestLateReferenceBackend(FutureTests, IteratorTests, OrderTests):
     @pytest.fixture
     def backend_class(self):
         return late_backend(ReferenceBackend, seed=1)
+
+    @pytest.fixture(params=PAGES[:2], ids=["pages of 1", "pages of 3"])
+    def pages(self, request):
+        """Several pages, each of which is answered late."""
+        return request.param
 
 
 class Meanwhile(KeyedProcessFunction):

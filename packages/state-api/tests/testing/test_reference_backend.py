@@ -1,7 +1,7 @@
 """The reference backend is the kit's second subject: its reads wait, on other threads.
 
-By default it runs what the engine decides, and the parts whose reads may wait, on half the heap
-backend's examples. `slow` has the whole kit.
+By default it runs what the engine decides, and the parts whose reads may wait, on a third of the
+heap backend's examples. `slow` has the whole kit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
+from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.readers import ReaderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.search import fresh_seed
+from forebay_state_api.testing.conformance.sorted_maps import SortedMapTests
 from forebay_state_api.testing.conformance.subject import MANNERS
 from forebay_state_api.testing.conformance.timelines import TimelineTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
@@ -37,23 +39,26 @@ class OfReference:
         return ReferenceBackend
 
 
-OF_FILES = {
+OF_OTHERS = {
     CleanupTests,
     ClearingTests,
     DamageTests,
     ForkTests,
     GenerationTests,
     MigrationTests,
+    NamespacedTimerTests,
     ReaderTests,
     ReplayTests,
     RescaleTests,
+    SortedMapTests,
     TimelineTests,
     TtlSwitchTests,
     VersionTests,
 }
-"""Parts that look at files, of which other backends have more, and at no read that waits.
+"""Parts that look at files, of which other backends have more, or whose reads wait in lsm.
 
-The heap backend runs all of them by default.
+The heap backend runs all of them by default. The properties read sorted maps and timers of
+namespaces in every style.
 """
 
 
@@ -62,20 +67,24 @@ class TestEngine(OfReference, EngineTests):
 
 
 class TestReferenceBackend(
-    OfReference, *(part for part in StateBackendTests.__bases__ if part not in OF_FILES)
+    OfReference, *(part for part in StateBackendTests.__bases__ if part not in OF_OTHERS)
 ):
     """The parts whose reads may wait."""
 
-    # The heap backend has twice as many.
-    failure_examples = program_examples = 10
-    machine_examples = 8
-    history_examples = 5
-    timer_examples = 6
-    order_examples = 2
+    # The heap backend has all of them.
+    failure_examples = program_examples = 6
+    machine_examples = 6
+    history_examples = 4
+    timer_examples = 4
 
     @pytest.fixture(params=["coroutine", "callback", "unchained"])
+    def manner(self, request):
+        """The manners that lsm, whose reads wait too, does not run."""
+        return MANNERS[request.param]
+
+    @pytest.fixture(params=["callback", "unchained"])
     def some_manner(self, request):
-        """The manners that the heap backend does not run."""
+        """The styles that the heap backend does not run; it has coroutines."""
         return MANNERS[request.param]
 
 

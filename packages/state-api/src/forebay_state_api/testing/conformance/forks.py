@@ -34,15 +34,15 @@ AGAIN: list[Any] = [1, [1, 2, 1, 2], [("a", 1), ("b", 2)], 2, 1.0, [(1, 1), (2, 
 
 
 class ForkTests(BackendSubject):
-    """A source of forty keys, and forks of it under other queries, by reference or cell by cell."""
+    """A source of twenty keys, and forks under other queries, by reference or cell by cell."""
 
     @pytest.fixture
     def source(self, new_job: NewJob) -> KeyedJob:
         """A job whose keys were written in two batches, in two namespaces."""
         job = new_job(*states_with(StateTtlConfig(TTL)), parallelism=3, query="source")
-        job.scripts([(key, WRITES) for key in KEYS[:20]])
+        job.scripts([(key, WRITES) for key in KEYS[:10]])
         job.clock.advance(6 * SECOND)
-        job.scripts([(key, [*WRITES, ("namespace", "w"), *WRITES]) for key in KEYS[20:]])
+        job.scripts([(key, [*WRITES, ("namespace", "w"), *WRITES]) for key in KEYS[10:]])
         return job
 
     @pytest.fixture
@@ -66,66 +66,59 @@ class ForkTests(BackendSubject):
         fork.do("new", ("v.update", 7))
         fork.clock.advance(5 * SECOND)
         found = fork.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS])
-        assert found == [[*EMPTY, None, *EMPTY]] * 20 + [[*WRITTEN, None, *WRITTEN]] * 20
+        assert found == [[*EMPTY, None, *EMPTY]] * 10 + [[*WRITTEN, None, *WRITTEN]] * 10
         assert fork.do("new", ("v.value",)) == [7]
         source.restart()
         assert source.do("new", ("v.value",)) == [None]
 
     def test_nothing_is_copied(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
-        fork.scripts([(key, [("v.value",)]) for key in KEYS[20:]])
+        fork.scripts([(key, [("v.value",)]) for key in KEYS[10:]])
         assert [info.name for info in fork.storage.list("data")] == []
 
     def test_source_and_fork_go_their_own_ways(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
         for job, number in ((fork, 10), (source, 20), (fork, 11), (source, 21)):
             job.restart()
-            job.do(KEYS[30], ("v.update", number), ("l.add", number))
+            job.do(KEYS[15], ("v.update", number), ("l.add", number))
         for job, number in ((fork, 10), (source, 20)):
             job.restart(parallelism=2)
-            value, elements = job.do(KEYS[30], ("v.value",), ("l.get",))
+            value, elements = job.do(KEYS[15], ("v.value",), ("l.get",))
             assert (value, elements) == (number + 1, [1, 2, number, number + 1])
 
-    def test_the_source_may_be_cleared_behind_a_fork(self, source: KeyedJob, fork_of: Any) -> None:
-        fork = fork_of(source)
-        fork.do(KEYS[0], ("v.update", 1))
-        for number in range(16):
-            source.scripts([(key, WRITES) for key in KEYS[number % 4 :: 4]])
-            if number % 4 == 3:
-                _sweep(source)
-        fork.restart()
-        assert fork.scripts([(key, READS) for key in KEYS[20:]]) == [WRITTEN] * 20
-
-    def test_a_fork_of_a_fork(self, source: KeyedJob, fork_of: Any) -> None:
+    def test_the_source_may_be_cleared_behind_a_fork_and_its_fork(
+        self, source: KeyedJob, fork_of: Any
+    ) -> None:
         second = fork_of(source)
-        second.scripts([(KEYS[20], WRITES)])
+        second.scripts([(KEYS[10], WRITES)])
         third = fork_of(source, query="third", restore=RestoreFrom("fork"), parallelism=2)
-        third.scripts([(KEYS[21], WRITES)])
-        for job in (source, second):
-            job.restart(parallelism=1)
-        for number in range(16):
-            for job in (source, second):
-                job.scripts([(key, WRITES) for key in KEYS[number % 4 :: 4]])
+        third.scripts([(KEYS[11], WRITES)])
+        for cleared, fork, found in (
+            (source, second, [AGAIN, *[WRITTEN] * 9]),
+            (second, third, [AGAIN, AGAIN, *[WRITTEN] * 8]),
+        ):
+            cleared.restart(parallelism=1)
+            for number in range(16):
+                cleared.scripts([(key, WRITES) for key in KEYS[number % 4 :: 4]])
                 if number % 4 == 3:
-                    _sweep(job)
-        third.restart()
-        found = third.scripts([(key, READS) for key in KEYS[20:]])
-        assert found == [AGAIN, AGAIN, *[WRITTEN] * 18]
+                    _sweep(cleared)
+            fork.restart()
+            assert fork.scripts([(key, READS) for key in KEYS[10:]]) == found
 
     def test_a_version_of_the_past(self, source: KeyedJob, fork_of: Any) -> None:
-        source.do(KEYS[30], ("v.update", 9))
+        source.do(KEYS[15], ("v.update", 9))
         fork = fork_of(source, restore=RestoreFrom("source", version=2))
-        assert fork.do(KEYS[30], ("v.value",)) == [1]
+        assert fork.do(KEYS[15], ("v.value",)) == [1]
 
     def test_a_failed_first_batch_begins_with_the_same_version(
         self, source: KeyedJob, fork_of: Any
     ) -> None:
         fork = fork_of(source)
-        fork.do(KEYS[30], ("v.update", 9), crash=True)
-        source.do(KEYS[30], ("v.update", 8))
+        fork.do(KEYS[15], ("v.update", 9), crash=True)
+        source.do(KEYS[15], ("v.update", 8))
         for _ in range(2):
             fork.restart(batch_id=0)
-            assert fork.do(KEYS[30], ("v.value",)) == [1]
+            assert fork.do(KEYS[15], ("v.value",)) == [1]
 
     def test_state_that_is_not_declared(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
@@ -133,32 +126,32 @@ class ForkTests(BackendSubject):
         with pytest.raises(
             StateMigrationError, match=r"'l', 'm', 'r', 's'.*allow_non_restored=True"
         ):
-            fork.do(KEYS[30], ("v.value",))
+            fork.do(KEYS[15], ("v.value",))
         fork.restore = RestoreFrom("source", allow_non_restored=True)
         fork.restart()
-        assert fork.do(KEYS[30], ("v.value",)) == [1]
+        assert fork.do(KEYS[15], ("v.value",)) == [1]
         fork.descriptors = everything
         fork.restart()
-        assert fork.do(KEYS[30], *READS) == WRITTEN, "what was not declared was kept"
+        assert fork.do(KEYS[15], *READS) == WRITTEN, "what was not declared was kept"
 
     def test_another_uid(self, source: KeyedJob, fork_of: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"no operator 'new'.*'operator'.*uid="):
-            fork_of(source, uid="new").do(KEYS[30], ("v.value",))
+            fork_of(source, uid="new").do(KEYS[15], ("v.value",))
         mapped = RestoreFrom("source", uid="operator")
-        assert fork_of(source, uid="new", restore=mapped).do(KEYS[30], ("v.value",)) == [1]
+        assert fork_of(source, uid="new", restore=mapped).do(KEYS[15], ("v.value",)) == [1]
 
     @pytest.mark.parametrize("restore", [RestoreFrom("nowhere"), RestoreFrom("source", version=9)])
     def test_nothing_there(self, source: KeyedJob, fork_of: Any, restore: RestoreFrom) -> None:
         fork = fork_of(source, restore=restore)
         if restore.version is None:
             with pytest.raises(ConfigurationError, match="no state of this query is stored"):
-                fork.do(KEYS[30], ("v.value",))
+                fork.do(KEYS[15], ("v.value",))
         else:
-            assert fork.do(KEYS[30], ("v.value",)) == [1], "the newest below it"
+            assert fork.do(KEYS[15], ("v.value",)) == [1], "the newest below it"
 
     def test_another_max_parallelism(self, source: KeyedJob, fork_of: Any) -> None:
         with pytest.raises(ConfigurationError, match="max_parallelism=8"):
-            fork_of(source, max_parallelism=16).do(KEYS[30], ("v.value",))
+            fork_of(source, max_parallelism=16).do(KEYS[15], ("v.value",))
 
     def test_operator_state_comes_along(self, new_job: NewJob) -> None:
         source = new_job(parallelism=2, query="source")
@@ -207,7 +200,7 @@ class ForkTests(BackendSubject):
         for job in (away, back):
             job.restart(parallelism=2)
             found = job.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS[1:]])
-            assert found == [[*EMPTY, None, *EMPTY]] * 19 + [[*WRITTEN, None, *WRITTEN]] * 20
+            assert found == [[*EMPTY, None, *EMPTY]] * 9 + [[*WRITTEN, None, *WRITTEN]] * 10
             assert job.do("new", ("v.value",), ("m.items",)) == [7, [("x", 3)]]
         assert back.do(KEYS[0], ("l.get",)) == [[3]]
 

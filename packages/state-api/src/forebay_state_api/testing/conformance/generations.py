@@ -101,10 +101,16 @@ def _forked(job: KeyedJob, new_job: NewJob) -> KeyedJob:
 _BETWEEN: list[Between] = [_restarted, _same_process, _compacted, _rescaled, _forked]
 
 
+def _between(*changes: Between) -> pytest.MarkDecorator:
+    """Run a row with some changes; a field that comes back has them all."""
+    names = [one.__name__[1:] for one in changes]
+    return pytest.mark.parametrize("between", changes, ids=names, indirect=True)
+
+
 class GenerationTests(BackendSubject):
     """A field that a restart dropped does not come back, whatever happened to the files since."""
 
-    @pytest.fixture(params=_BETWEEN, ids=lambda one: one.__name__[1:])
+    @pytest.fixture
     def between(self, request: pytest.FixtureRequest) -> Between:
         """The change between two declarations, in addition to a restart."""
         one: Between = request.param
@@ -208,6 +214,7 @@ class GenerationTests(BackendSubject):
             assert job.do("old", *_READS) == [one, [one, new], one]
             assert job.do("new", *_READS) == [new, [new], new]
 
+    @_between(_compacted, _rescaled)
     def test_each_generation_drops_its_own(self, new_job: NewJob, between: Between) -> None:
         with_x, without = record(id=int, x=(int, 0)), record(id=int)
         job = new_job(*_states(with_x), ValueStateDescriptor("n", int))
@@ -226,6 +233,7 @@ class GenerationTests(BackendSubject):
             got = job.scripts([(str(key), _READS) for key in written])
             assert got == [[one, [one], one] for one in expected], number
 
+    @_between(_same_process, _compacted)
     def test_with_ttl(self, new_job: NewJob, between: Between) -> None:
         full, bare = record(id=int, x=(int, 0)), record(id=int)
         ttl = StateTtlConfig(timedelta(seconds=10))
@@ -258,6 +266,7 @@ class GenerationTests(BackendSubject):
             fork.restart()
             assert fork.do(key, *_READS) == [one, [one], one]
 
+    @_between(_same_process, _compacted)
     def test_what_is_deep_inside(self, declared_in_turn: Any) -> None:
         def holder(inner: Any) -> Any:
             return record(many=list[inner], by_name=dict[str, inner], one=(inner | None, None))
@@ -284,6 +293,7 @@ class GenerationTests(BackendSubject):
         assert job.do("new", ("m.get", full(1, 1))) == [6]
         assert job.do("old", ("m.get", full(1, 0)), ("m.get", full(1, 42))) == [5, None]
 
+    @_between(_same_process, _compacted)
     @pytest.mark.parametrize("of", [record(x=int), float], ids=["record", "float"])
     def test_a_migration_that_is_not_declared_any_more_is_refused_at_once(
         self, declared_in_turn: Callable[..., KeyedJob], of: Any
@@ -296,6 +306,7 @@ class GenerationTests(BackendSubject):
         job.restart()
         assert job.do("old", *_READS) == [three, [three], three]
 
+    @_between(_same_process, _compacted)
     def test_a_field_that_comes_back_without_a_default_is_refused_at_once(
         self, declared_in_turn: Callable[..., KeyedJob]
     ) -> None:

@@ -25,12 +25,16 @@ class IteratorTests(BackendSubject):
     """The states under test hold seven elements under ``k``, none under ``empty``."""
 
     @pytest.fixture(params=PAGES, ids=lambda settings: f"pages of {settings.page_size}")
-    def seven(self, new_job: NewJob, request: pytest.FixtureRequest) -> KeyedJob:
+    def pages(self, request: pytest.FixtureRequest) -> EngineSettings:
+        """The engine, with pages of several sizes."""
+        settings: EngineSettings = request.param
+        return settings
+
+    @pytest.fixture
+    def seven(self, new_job: NewJob, pages: EngineSettings) -> KeyedJob:
         """A job with a list ``l`` and a map ``m``, stored."""
         job = new_job(
-            ListStateDescriptor("l", int),
-            MapStateDescriptor("m", str, int),
-            settings=request.param,
+            ListStateDescriptor("l", int), MapStateDescriptor("m", str, int), settings=pages
         )
         job.do("k", ("l.add_all", ELEMENTS), ("m.put_all", {str(n): n for n in ELEMENTS}))
         job.restart()

@@ -27,19 +27,19 @@ from forebay_state_api.testing.conformance.ttl import (
 from forebay_state_api.testing.job import KeyedJob
 
 NEW_YEAR: Final = datetime(2024, 1, 1, tzinfo=UTC)
-KEYS = [f"key {n}" for n in range(40)]
+KEYS = [f"key-{n}" for n in range(20)]
 
 
 class RescaleTests(BackendSubject):
-    """Forty keys in eight key groups, with states of all kinds that have a TTL."""
+    """Twenty keys in eight key groups, with states of all kinds that have a TTL."""
 
     @pytest.fixture
     def spread(self, new_job: NewJob) -> KeyedJob:
         """A job whose keys were written in two batches, in two namespaces."""
         job = new_job(*states_with(StateTtlConfig(TTL)), parallelism=3)
-        job.scripts([(key, WRITES) for key in KEYS[:20]])
+        job.scripts([(key, WRITES) for key in KEYS[:10]])
         job.clock.advance(6 * SECOND)
-        job.scripts([(key, [*WRITES, ("namespace", "w"), *WRITES]) for key in KEYS[20:]])
+        job.scripts([(key, [*WRITES, ("namespace", "w"), *WRITES]) for key in KEYS[10:]])
         return job
 
     @pytest.mark.parametrize("parallelisms", [[1], [2, 5], [8, 1, 3], [4, 4]], ids=str)
@@ -51,8 +51,8 @@ class RescaleTests(BackendSubject):
             spread.do(f"new {number}", ("v.update", number))
         spread.clock.advance(5 * SECOND)
         found = spread.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS])
-        assert found[:20] == [[*EMPTY, None, *EMPTY]] * 20
-        assert found[20:] == [[*WRITTEN, None, *WRITTEN]] * 20
+        assert found[:10] == [[*EMPTY, None, *EMPTY]] * 10
+        assert found[10:] == [[*WRITTEN, None, *WRITTEN]] * 10
         news = [(f"new {number}", [("v.value",)]) for number in range(len(parallelisms))]
         assert spread.scripts(news) == [[number] for number in range(len(parallelisms))]
 
@@ -66,13 +66,13 @@ class RescaleTests(BackendSubject):
         for parallelism in (after, before):
             job.clock.advance(3 * SECOND)
             job.restart(parallelism=parallelism)
-            job.scripts([(key, WRITES) for key in KEYS[:10]])
+            job.scripts([(key, WRITES) for key in KEYS[:5]])
         alive = [1, [1, 2] * 3, [("a", 1), ("b", 2)], 3, 1.0, [(1, 1), (2, 2)]]
         job.clock.advance(3 * SECOND)
         job.restart()
-        assert job.scripts([(key, READS) for key in KEYS[:10]]) == [alive] * 10
+        assert job.scripts([(key, READS) for key in KEYS[:5]]) == [alive] * 5
         job.clock.advance(TTL)
-        assert job.scripts([(key, READS) for key in KEYS]) == [EMPTY] * 40
+        assert job.scripts([(key, READS) for key in KEYS]) == [EMPTY] * 20
 
     @pytest.mark.parametrize("parallelism", [1, 7])
     def test_each_key_is_counted_in_one_subtask(self, spread: KeyedJob, parallelism: int) -> None:
@@ -81,7 +81,7 @@ class RescaleTests(BackendSubject):
         counts = [report.keys for report in spread.reports]
         if None in counts:
             pytest.skip(f"{spread.backend_class.name} does not count its cells")
-        assert sum(count or 0 for count in counts) == 20 * len(WRITES) + 20 * len(WRITES) * 2
+        assert sum(count or 0 for count in counts) == 10 * len(WRITES) + 10 * len(WRITES) * 2
 
     @pytest.mark.parametrize("parallelism", [1, 7])
     def test_each_key_is_stored_for_the_subtask_that_owns_it(
@@ -89,7 +89,7 @@ class RescaleTests(BackendSubject):
     ) -> None:
         spread.restart(parallelism=parallelism)
         spread.do(KEYS[0], ("v.clear",))
-        cells = [(None, key) for key in KEYS] + [("w", key) for key in KEYS[20:]]
+        cells = [(None, key) for key in KEYS] + [("w", key) for key in KEYS[10:]]
         for descriptor in spread.descriptors:
             expected = cells[1:] if descriptor.name == "v" else cells
             for subtask in range(parallelism):
@@ -105,7 +105,7 @@ class RescaleTests(BackendSubject):
     def test_the_state_is_not_rewritten(self, spread: KeyedJob, parallelism: int) -> None:
         spread.restart(parallelism=parallelism)
         before = {info.name for info in spread.storage.list("data")}
-        spread.scripts([(key, [("v.value",)]) for key in KEYS[20:]])
+        spread.scripts([(key, [("v.value",)]) for key in KEYS[10:]])
         assert {info.name for info in spread.storage.list("data")} == before
 
     def test_only_the_subtasks_that_changed_something_write(self, spread: KeyedJob) -> None:
@@ -125,13 +125,13 @@ class RescaleTests(BackendSubject):
             writes = [("v.update", number), ("r.add", 1), ("m.put", "n", number)]
             job.scripts([(key, writes) for key in KEYS])
             found = job.scripts([(key, [("v.value",), ("r.get",), ("m.items",)]) for key in KEYS])
-            assert found == [[number, number + 1, [("n", number)]]] * 40
+            assert found == [[number, number + 1, [("n", number)]]] * 20
 
     def test_a_failed_rescale_leaves_the_old_version(self, spread: KeyedJob) -> None:
         spread.restart(parallelism=5)
-        spread.do(KEYS[30], ("v.update", 9), crash=True)
+        spread.do(KEYS[15], ("v.update", 9), crash=True)
         spread.restart(parallelism=2)
-        assert spread.do(KEYS[30], ("v.value",)) == [1]
+        assert spread.do(KEYS[15], ("v.value",)) == [1]
 
     def test_parallelism_above_max_parallelism(self, spread: KeyedJob) -> None:
         spread.restart(parallelism=9)
