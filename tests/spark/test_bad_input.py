@@ -41,7 +41,7 @@ class Both(KeyedCoProcessFunction):
     def process_element2(self, row, ctx): ...
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def users(spark):
     rows = [("ann", 1, 1.5, {"k": 1}), ("bob", 2, 2.5, {})]
     return spark.createDataFrame(rows, "user string, n long, x double, m map<string,int>")
@@ -276,21 +276,19 @@ class Bare(Count):
         return row.user, 1
 
 
-IN_THE_WORKER = [
-    (WithTtl, "declare it with switch_ttl=True"),
-    (
-        Misfit,
-        "declared long; Misfit gave str 'many' in the row ('ann', 'many')",
-    ),
-]
+IN_THE_WORKER = [(WithTtl, "declare it with switch_ttl=True")]
 MORE_IN_THE_WORKER = [
+    (Misfit, "declared long; Misfit gave str 'many' in the row ('ann', 'many')"),
     (Disagreeing, "two descriptors disagree under the name 'n'"),
     (StateInOpen, "StateAccessError"),
     (OtherType, "StateMigrationError"),
     (OtherKind, "StateMigrationError"),
     (Bare, "returned a bare tuple, ('ann', 1): return a list"),
 ]
-"""Errors that the engine's tests or the kit have by default; they reach the driver as others do."""
+"""Errors that the engine's tests or the kit have by default; they reach the driver as others do.
+
+A row that does not fit reaches it in ``test_types.py``.
+"""
 
 
 @pytest.mark.parametrize(
@@ -332,6 +330,7 @@ def test_bad_keys_lose_nothing_committed(stage):
     assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 1), (None, 1)]
 
 
+@pytest.mark.slow  # by default: keyed_operator/test_batch_input.py, and a null key above
 def test_bad_keys_of_a_bounded_dataframe(users):
     nan = users.withColumn("x", F.expr("double('NaN')"))
     with pytest.raises(Exception, match="key column 'x' is NaN in record 0"):
@@ -357,15 +356,14 @@ def test_unwritable_state_directory(stage, users):
     assert "in the state of operator 'c', subtask" in str(caught.value)
 
 
-def test_two_operators_of_one_uid_in_one_query(stage):
+@pytest.mark.parametrize("keyed_calls", [pytest.param(2, marks=pytest.mark.slow), 1])
+def test_two_operators_of_one_uid_in_one_query(stage, keyed_calls):
     """Whether keyed() or process() was called twice; Spark sees two metrics of one name."""
     source = stage.source()
-    keyed_twice = [keyed(source, "user", uid="same", parallelism=2) for _ in range(2)]
-    once = keyed(source, "user", uid="same", parallelism=2)
-    for pair in (keyed_twice, [once, once]):
-        first, second = (one.process(Count(), SCHEMA) for one in pair)
-        with pytest.raises(Exception, match=r"metric name is not unique: forebay:same"):
-            stage.run(first.union(second))
+    made = [keyed(source, "user", uid="same", parallelism=2) for _ in range(keyed_calls)]
+    first, second = (made[at].process(Count(), SCHEMA) for at in (0, -1))
+    with pytest.raises(Exception, match=r"metric name is not unique: forebay:same"):
+        stage.run(first.union(second))
 
 
 def test_speculation_is_refused(users, monkeypatch):

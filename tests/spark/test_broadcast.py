@@ -1,4 +1,7 @@
-"""Broadcast inputs on Spark: every subtask gets every row, whatever runs, stops or is rescaled."""
+"""Broadcast inputs on Spark: every subtask gets every row, whatever runs, stops or is rescaled.
+
+By default ``engine/test_broadcast.py`` has timers that fire before the rules of their batch.
+"""
 
 from __future__ import annotations
 
@@ -126,6 +129,7 @@ class Moments(Limits):
         self.most.put(row.kind, row.most)
 
 
+@pytest.mark.slow
 def test_in_foreach_batch_timers_fire_before_the_rules_of_their_batch(stage):
     times = {"ann": "10:00", "bob": "11:00", "cy": "12:00"}
     for most, (user, time) in enumerate(times.items()):

@@ -76,6 +76,7 @@ def test_what_ends_a_batch_early_is_found_at_the_next(stage, action):
     assert stage.rows(SCHEMA, output=stage.folder / "whole") == all_counts(2)
 
 
+@pytest.mark.slow  # by default: versions/test_schedules.py, and take() above
 def test_a_limit_that_cuts_a_subtask_is_found_at_the_next_batch(stage):
     """Spark considers the batch done in the middle of a subtask's output."""
     for _ in range(2):
@@ -118,6 +119,7 @@ def test_a_limit_above_output_that_is_small_is_right(stage):
     assert sorted(stage.manifests()) == [1, 2]
 
 
+@pytest.mark.slow  # by default: the next test
 def test_coalesce_is_refused(stage):
     everybody(stage)
     with pytest.raises(Exception, match=r"A union or coalesce|a coalesce\(\) or a union\(\)"):
@@ -130,6 +132,7 @@ def test_coalesce_is_refused_where_a_subtask_has_no_rows(stage):
         stage.run(counted(stage).coalesce(1))
 
 
+@pytest.mark.slow  # by default: the self-union, whose second part is refused alike
 def test_union_before_the_operator_s_output_is_refused(stage):
     other = stage.folder / "other"
     everybody(stage)
@@ -158,6 +161,7 @@ def test_self_union_is_refused_and_behind_repartition_it_is_right(stage):
     assert stage.rows(SCHEMA) == all_counts(2)
 
 
+@pytest.mark.slow  # by default: a window in test_empty.py, and a shuffle in test_metrics.py
 def test_what_follows_may_filter_and_aggregate(stage):
     everybody(stage, 2)
 

@@ -1,7 +1,8 @@
 """Rows around DST switches: their times are instants in every session time zone.
 
-By default a stream of one input, two bounded inputs, and a stream of an ordered wait: how rows are
-read does not depend on more. The harness has both switches and backends by default.
+By default a stream of one input and a stream of an ordered wait: how rows are read does not depend
+on more. The harness has two inputs and keys, both switches and both backends by default, and
+``test_types.py`` has keys of an hour that the session's clocks show twice.
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ def test_bounded(spark, pair):
     assert seen(gaps.process(Gaps(), OUT)) == expected_at_the_end(*pair)
 
 
+@pytest.mark.slow
 def test_keys(spark, pair):
     def shown(row, ctx):
         yield ctx.current_key.tzinfo is UTC, (ctx.current_key - pair[0]).total_seconds()
@@ -135,6 +137,7 @@ def test_keys(spark, pair):
     assert sorted(map(tuple, keys.collect())) == [(True, 0.0), (True, gap)]
 
 
+@pytest.mark.slow
 def test_two_inputs(spark, pair):
     sides = [
         keyed(bounded(spark, at), "user", uid="gaps", order_by="at", event_time="at") for at in pair

@@ -27,6 +27,7 @@ def counted(stage, **options):
     )
 
 
+@pytest.mark.slow  # by default: test_savepoints.py and test_timelines.py, one after another
 def test_two_queries_on_one_state_directory_do_not_touch_each_other(stage):
     for _ in range(2):
         stage.put({"user": "ann"}, {"user": "bob"})

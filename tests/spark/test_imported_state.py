@@ -67,6 +67,7 @@ def test_a_query_begins_with_dataframes(stage):
     ]
 
 
+@pytest.mark.slow  # by default: tests/test_imported_state.py and importing/test_table_task.py
 def test_rows_that_do_not_fit_leave_nothing(stage):
     def refused(said, table, **how):
         with pytest.raises(ConfigurationError, match=said):

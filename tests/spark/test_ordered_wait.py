@@ -74,6 +74,7 @@ def test_on_a_bounded_dataframe_in_order(spark, http_service):
     assert [tuple(row) for row in df.collect()] == http_service.answers(range(300))
 
 
+@pytest.mark.slow  # by default: calls for several rows, below
 def test_unordered(spark, http_service):
     df = unordered_wait(
         spark.range(300), http_service.ask(), "answer string", resources=aiohttp.ClientSession
@@ -121,7 +122,13 @@ def test_calls_for_several_rows(spark, wait):
     assert {row.error and tuple(row.error) for row in rows} == {None, ("ValueError", "odd", 1)}
 
 
-@pytest.mark.parametrize("key", ["user", ["user", "n"], lambda row: row.user])
+MORE_KEYS = [["user", "n"], lambda row: row.user]
+"""Keys of kinds that ``waiting/test_arrow_out.py`` has."""
+
+
+@pytest.mark.parametrize(
+    "key", ["user", *(pytest.param(key, marks=pytest.mark.slow) for key in MORE_KEYS)]
+)
 def test_calls_of_one_key_come_one_after_another(spark, key):
     async def fn(row, client):
         assert row.user not in busy
@@ -232,6 +239,7 @@ def test_errors_go_into_a_column(spark, http_service):
     assert all(row.fault is None for row in rows if row.id != 4)
 
 
+@pytest.mark.slow  # by default: waiting/test_tries.py
 def test_a_default_takes_the_place_of_an_error(spark):
     async def fn(row, client):
         return 10 // row.id
@@ -251,29 +259,26 @@ def test_a_failure_names_function_operator_batch_partition_and_row(spark):
     assert where in str(caught.value)
 
 
-MISFITS = [
-    ("text", "column 'n' is declared long; {} gave str 'text'"),
+MISFIT = ("text", "column 'n' is declared long; {} gave str 'text'")
+MORE_MISFITS = [
     (None, "returned None; return an answer"),
     (2**70, "column 'n'"),
-]
-MORE_MISFITS = [
     ({"m": 1}, "missing ['n'], unknown ['m']"),
     ((1, 2), "a row of 2 values"),
     ([1, "text"], "column 'n' is declared long; {} gave str 'text'"),
 ]
-"""Rows of kinds that ``arrow/test_rows_out.py`` has by default."""
+"""Answers of kinds that ``arrow/test_rows_out.py`` and ``waiting/test_arrow_out.py`` have."""
 COLUMN = {"on_error": "column"}
 
 
 @pytest.mark.parametrize(
     ("answer", "says", "policy"),
     [
-        *[(*misfit, {}) for misfit in MISFITS],
-        (*MISFITS[0], COLUMN),
-        *[pytest.param(*misfit, {}, marks=pytest.mark.slow) for misfit in MORE_MISFITS],
+        *[(*MISFIT, policy) for policy in ({}, COLUMN)],
         *[
-            pytest.param(*misfit, COLUMN, marks=pytest.mark.slow)
-            for misfit in MISFITS[1:] + MORE_MISFITS
+            pytest.param(*misfit, policy, marks=pytest.mark.slow)
+            for policy in ({}, COLUMN)
+            for misfit in MORE_MISFITS
         ],
     ],
     ids=str,
@@ -325,7 +330,13 @@ def test_what_was_counted_is_known_on_the_driver(stage, http_service):
     assert all(report.counts.tries == 50 for report in others)
 
 
-@pytest.mark.parametrize("metrics", [None, WaitMetrics()], ids=["without metrics", "with metrics"])
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        pytest.param(None, id="without metrics"),
+        pytest.param(WaitMetrics(), id="with metrics", marks=pytest.mark.slow),
+    ],
+)
 def test_what_was_counted_is_in_the_driver_s_log(spark, caplog, metrics):
     async def fn(row, client):
         return 1

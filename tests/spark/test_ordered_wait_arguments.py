@@ -60,7 +60,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("bad", "says"), BAD, ids=[says[:40] for _, says in BAD])
-@pytest.mark.parametrize("wait", [ordered_wait, unordered_wait])
+@pytest.mark.parametrize(
+    "wait", [ordered_wait, pytest.param(unordered_wait, marks=pytest.mark.slow)]
+)
 def test_bad_arguments_are_errors_when_the_pipeline_is_built(spark, wait, bad, says):
     arguments = {"fn": two, "output": "n int", **bad}
     with pytest.raises(ConfigurationError) as caught:

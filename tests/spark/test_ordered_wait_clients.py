@@ -1,4 +1,8 @@
-"""The clients of ordered waits in Spark's workers: how often they are opened, and when closed."""
+"""The clients of ordered waits in Spark's workers: how often they are opened, and when closed.
+
+By default ``waiting/test_operator_clients.py`` of the runtime has tasks that fail, and resources
+that cannot be opened.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ def opened(folder):
 
 
 def test_one_client_for_all_batches_of_a_worker(stage):
-    stage.put_ids(6)
+    stage.put_ids(3)
     folder = stage.folder / "clients"
     folder.mkdir()
 
@@ -47,7 +51,7 @@ def test_one_client_for_all_batches_of_a_worker(stage):
 
 
 def test_one_client_for_all_calls_of_foreach_batch(stage):
-    stage.put_ids(6)
+    stage.put_ids(3)
     folder = stage.folder / "clients"
     folder.mkdir()
     resources = opened(folder)
@@ -64,6 +68,7 @@ def test_one_client_for_all_calls_of_foreach_batch(stage):
     assert len(pids) == len(set(pids)) <= 2
 
 
+@pytest.mark.slow
 def test_the_client_of_a_failed_task_is_closed(stage):
     folder = stage.folder / "clients"
     folder.mkdir()
@@ -77,6 +82,7 @@ def test_the_client_of_a_failed_task_is_closed(stage):
     assert len(list(folder.glob("closed-*"))) == len(list(folder.glob("opened-*"))) == 1
 
 
+@pytest.mark.slow
 def test_resources_that_cannot_be_opened_are_named(spark):
     def resources():
         raise OSError("no route")

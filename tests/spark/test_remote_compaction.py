@@ -1,8 +1,10 @@
 """Streaming queries whose compactions run on a service of Ray actors, started by its command.
 
-By default a worker that hangs is replaced in ``gateway/test_worker_set.py`` of compaction-ray,
-addresses change while a job runs in its ``client/test_client_gateways.py``, and a gateway that is
-killed comes back in its ``ray_server/test_ray.py``.
+By default a query on Spark has its results from the service, and what goes wrong is tested in
+compaction-ray, with the engine and lsm in place of Spark: workers that die and gateways that are
+gone in ``test_troubles.py``, ``failure-strategy`` in ``test_stops.py``. Workers and a gateway of
+Ray are killed in ``ray_server/test_ray.py``, a worker that hangs is replaced in
+``gateway/test_worker_set.py``, and addresses change in ``client/test_client_gateways.py``.
 """
 
 from __future__ import annotations
@@ -221,6 +223,7 @@ def test_results_of_the_service_are_installed(remote, service):
     assert list(operator.glob("data/*/compaction-*/result"))
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_again_and_again_changes_nothing(remote, service):
     for _ in range(BATCHES):
         remote.put(*[{"user": user} for user in USERS])
@@ -241,6 +244,7 @@ def test_a_worker_that_is_killed_again_and_again_changes_nothing(remote, service
     until(lambda: service.described()["workers"] == 1)
 
 
+@pytest.mark.slow
 def test_without_a_gateway_the_job_compacts_itself(remote, service):
     until(service.idle)
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
@@ -253,6 +257,7 @@ def test_without_a_gateway_the_job_compacts_itself(remote, service):
     assert service.finished() == before
 
 
+@pytest.mark.slow
 def test_without_a_gateway_the_task_fails_on_request(remote):
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
     remote.spark.conf.set("spark.forebay.compaction.remote.request.failure-strategy", "fail")

@@ -1,6 +1,8 @@
 """Input and output types, and keys of every type, on real Spark.
 
-By default, all types of keys are together in the columns of one key.
+By default, all types of keys are together in the columns of one key. What a function sees of each
+type is in ``arrow/test_rows_in.py`` of the runtime, and how structs of odd names go out in
+``arrow/test_rows_out.py``.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ def test_every_type_survives_the_way_in_and_out(stage, zone):
         stage.spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.slow
 def test_what_a_function_sees(spark):
     def seen(row, ctx):
         values = [row.text, row.bin, row.dec, row.day, row.at, row.wall, row.entries, row.record]
@@ -93,6 +96,7 @@ def test_a_row_that_does_not_fit(spark):
         bad.collect()
 
 
+@pytest.mark.slow
 def test_structs_of_odd_names_come_back_from_state(spark):
     kind = "struct<x:int,`_id`:int,`y z`:int>"
     df = spark.sql(f"""
@@ -184,7 +188,7 @@ def test_the_jvm_and_python_agree_on_key_groups(spark, kind, zone):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.slow), "America/New_York"])
 def test_keys_of_several_columns(spark, zone):
     """A column of each type; an agreement that one of them lacks is lost for the whole key."""
     samples = _samples()

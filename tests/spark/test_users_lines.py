@@ -120,8 +120,16 @@ def shows_the_users_line(text):
     assert 'return {"b": 1}[user]  # the line' in shown
 
 
-@pytest.mark.parametrize("session", ["true", "false"], indirect=True)
-@pytest.mark.parametrize("make", [in_keyed(Record()), in_wait(asked)], ids=["keyed", "wait"])
+@pytest.mark.parametrize(
+    ("make", "session"),
+    [
+        pytest.param(in_keyed(Record()), "true", id="keyed-true"),
+        pytest.param(in_keyed(Record()), "false", id="keyed-false"),
+        pytest.param(in_wait(asked), "true", id="wait-true"),
+        pytest.param(in_wait(asked), "false", id="wait-false", marks=pytest.mark.slow),
+    ],
+    indirect=["session"],
+)
 def test_the_driver_shows_the_users_line(session, make):
     shows_the_users_line(failure(make(session)))
 
@@ -169,6 +177,7 @@ def test_half_a_character_in_an_error_reaches_the_driver_escaped(session):
         assert "raised ValueError: cannot parse \\ud83d" in failure(make(session))
 
 
+@pytest.mark.slow  # by default: arrow/test_rows_out.py, through which both go
 def test_half_a_character_in_an_answer_or_a_row_is_escaped(spark):
     def torn(row, ctx):
         yield row.user, [{"text": json.loads(TORN)["error"]}]
@@ -183,6 +192,9 @@ def test_half_a_character_in_an_answer_or_a_row_is_escaped(spark):
     assert ordered_wait(users(spark), answered, "x string").collect() == [
         ("a", "cannot parse \\ud83d")
     ]
+
+
+def test_half_a_character_in_an_error_of_a_column_is_escaped(spark):
     failed = ordered_wait(users(spark), tears, "x string", on_error="column").first()
     assert failed.x is None
     assert (failed.error.type, failed.error.message) == ("ValueError", "cannot parse \\ud83d")
