@@ -170,15 +170,13 @@ def test_a_second_operator_of_one_uid_is_refused(stage):
             counted(df.where("user = 'bob'"))
         except ConfigurationError as error:
             said.append(str(error))
-        for tenant in ("ann", "bob"):
-            own = keyed(df.where(df.user == tenant), "user", uid=f"counts of {tenant}")
-            own.process(Count(), SCHEMA).write.mode("append").json(str(stage.folder / tenant))
+        own = keyed(df.where("user = 'bob'"), "user", uid="counts of bob")
+        own.process(Count(), SCHEMA).write.mode("append").json(str(stage.folder / "bob"))
 
     stage.each_batch(each)
     twice = "keyed() was called twice for operator 'counts' in batch"
     assert [text[: len(twice) + 2] for text in said] == [f"{twice} 0", f"{twice} 1"]
-    for folder in (stage.output, stage.folder / "ann"):
-        assert stage.rows(SCHEMA, output=folder) == [("ann", n) for n in (1, 2, 3, 4)]
+    assert stage.rows(SCHEMA) == [("ann", n) for n in (1, 2, 3, 4)]
     assert stage.rows(SCHEMA, output=stage.folder / "bob") == [("bob", 1), ("bob", 2)]
 
 

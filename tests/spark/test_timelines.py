@@ -30,6 +30,10 @@ class Add(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
+def put(stage, *users):
+    stage.put(*({"user": user} for user in users))
+
+
 class Copy:
     """A query, its checkpoint and its output; ``by`` identifies the query that made a value."""
 
@@ -47,7 +51,7 @@ class Copy:
     def run(self, *users, poison=None, where="true"):
         """Run the query on a file of these users, if there are any."""
         if users:
-            self.stage.put(*({"user": user} for user in users))
+            put(self.stage, *users)
         df = keyed(
             self.stage.source().where(where),
             "user",
@@ -93,14 +97,14 @@ def test_a_copy_of_a_failed_query_and_batches_without_rows(stage):
     copy = home.copied("copy", 100)
     home.run()
     copy.run()
-    home.run("nobody", where="user != 'nobody'")
-    copy.run(where="user != 'nobody'")
+    put(stage, "nobody")
     home.run("ann", where="user != 'nobody'")
     copy.run(where="user != 'nobody'")
     assert home.rows() == [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 1), ("cat", 1)]
     assert copy.rows() == [("ann", 101), ("ann", 201), ("cat", 100)]
 
 
+@pytest.mark.slow  # by default: a stream, above, and the time of a batch in foreachBatch, below
 def test_in_foreach_batch_each_copy_goes_on_with_its_own(stage):
     def each(by, into):
         def run(df, batch_id):
