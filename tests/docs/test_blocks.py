@@ -2,8 +2,8 @@
 
 The Python blocks of a page are one program: they run in order, as a script, in an empty directory.
 A block whose first line is ``# not run: <reason>`` is compiled only. All pages run in this process;
-those that need a session use that of the tests, and are marked ``spark``. Those that only vary what
-another page runs are slow; ``tox -e docs`` runs them, too.
+those that need a session use that of the tests, and are marked ``spark``. Those whose code on Spark
+is that of other pages or tests are slow; ``tox -e docs`` runs them, too.
 """
 
 from __future__ import annotations
@@ -32,11 +32,19 @@ NOT_RUN = "# not run: "
 INSTALL = re.compile(r"pip install '?(forebay-[a-z-]+)(?:\[([a-z,]+)\])?'?")
 
 
-VARIANTS = {"docs/how-to/bad-rows.md": "docs/how-to/side-outputs.md"}
-"""Page → the page that varies it, and runs by default.
-
-What only ``bad-rows.md`` has, `error_limit`, is in ``tests/spark/test_failing_records.py``.
-"""
+SLOW = {
+    "docs/how-to/bad-rows.md": (
+        "docs/how-to/side-outputs.md",
+        "tests/spark/test_failing_records.py",  # `error_limit`
+    ),
+    "docs/how-to/bounded-dataframes.md": (
+        "tests/spark/test_batches.py",
+        "tests/spark/test_forms.py",  # `order_by`
+        "tests/spark/test_timers.py",  # `fire_at_end`
+    ),
+    "docs/how-to/read-state-on-spark.md": ("tests/spark/test_data_source.py",),
+}
+"""Page → the pages and tests that run its code on Spark by default."""
 
 
 class Block(NamedTuple):
@@ -77,13 +85,13 @@ def program(page: Path) -> str:
 
 
 def programs() -> Iterator[object]:
-    default = {name: program(ROOT / name) for name in VARIANTS.values()}
-    assert all(text and name not in VARIANTS for name, text in default.items())
+    default = {name for names in SLOW.values() for name in names}
+    assert all((ROOT / name).exists() and name not in SLOW for name in default)
     for page in pages():
         if text := program(page):
             name = str(page.relative_to(ROOT))
             marks = [pytest.mark.spark] if "SparkSession" in text else []
-            marks += [pytest.mark.slow] if name in VARIANTS else []
+            marks += [pytest.mark.slow] if name in SLOW else []
             yield pytest.param(page, marks=marks, id=name)
 
 
