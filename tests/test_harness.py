@@ -60,12 +60,12 @@ def test_compactions_are_submitted_found_and_installed(tmp_path):
     with FunctionHarness(
         Count(), "user", backend="lsm", backend_options=options, state_dir=tmp_path
     ) as harness:
-        for number in range(1, 31):
+        for number in range(1, 13):
             assert harness.process([Row("a"), Row("b")]) == [("a", number), ("b", number)]
         harness.restart(parallelism=2)
-        assert sorted(harness.process([Row("a"), Row("b")])) == [("a", 31), ("b", 31)]
-        assert harness.state(COUNT, "a") == 31
-        with open_version(harness._storage, uid="test", version=30) as reader:
+        assert sorted(harness.process([Row("a"), Row("b")])) == [("a", 13), ("b", 13)]
+        assert harness.state(COUNT, "a") == 13
+        with open_version(harness._storage, uid="test", version=12) as reader:
             files = [file for parent in reader.parents for file in parent.files]
         assert any("/compaction-" in file.name for file in files)
     with pytest.raises(StateAccessError, match="closed"):
@@ -103,7 +103,7 @@ def open_folder():
         yield folder
 
 
-@pytest.mark.long
+@pytest.mark.slow  # by default: the storage alone, storage/test_faults.py
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_directory_that_another_user_may_not_write_to(open_folder):
     rows = [Row("a")]
@@ -558,10 +558,10 @@ def test_compaction_goes_by_the_clock_of_the_harness(backend):
             self.v.update(1)
 
     with FunctionHarness(Once(), "user", backend=backend, backend_options=options) as harness:
-        users = [f"user {number}" for number in range(30)]
+        users = [f"user {number}" for number in range(15)]
         for user in users:
             harness.process([Row(user)])
-        assert [harness.state(state, user) for user in users] == [1] * 30
+        assert [harness.state(state, user) for user in users] == [1] * 15
 
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from compaction_ray_query import run
+from compaction_ray_query import RETENTION
 from compaction_ray_toys import PATIENCE_S
 
 from forebay_compaction_ray.client.gateway import Gateway
@@ -32,6 +32,11 @@ def jobs_of(query):
     return [tracked.job for tracked in query.client._jobs.values() if tracked.job is not None]
 
 
+def go_on(query):
+    for _ in range(RETENTION + 6):
+        query.batch()
+
+
 def contents(query):
     return {name: query.storage.get(name) for name in query.names()}
 
@@ -50,7 +55,7 @@ def test_a_live_file_cannot_be_overwritten(query, stranger):
     assert (view.phase, view.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
     assert "belongs to a job with another description" in view.message
     assert contents(query) == before
-    run(query)
+    go_on(query)
     query.check()
 
 
@@ -68,7 +73,7 @@ def test_a_pending_result_cannot_be_forged(query, stranger):
     assert query.body.run(forged).phase is CompactionPhase.DONE
     query.gateway.on_loop(lambda: query.gateway.core.worker_set.scale(1))
     query.settle()
-    run(query)
+    go_on(query)
     assert not any(name.startswith(job.output_prefix) for name in query.live())
     query.check()
 
@@ -80,5 +85,5 @@ def test_the_same_description_only_runs_the_same_job(query, stranger):
     before = contents(query)
     assert stranger(attrs.evolve(job, id="again")).phase is CompactionPhase.DONE
     assert before.items() <= contents(query).items()
-    run(query)
+    go_on(query)
     query.check()

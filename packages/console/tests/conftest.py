@@ -79,7 +79,7 @@ def state_dir(tmp_path_factory):
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_job():
     """Makes jobs."""
     return Job

@@ -40,17 +40,23 @@ def asked(no_rest):
     return requests
 
 
-@pytest.fixture
-def job(tmp_path, new_job):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A state directory with two operators, shared because few tests write to it."""
+    return tmp_path_factory.mktemp("requests")
+
+
+@pytest.fixture(scope="module")
+def job(folder, new_job):
     for uid in ("sessions", "visits"):
-        job = new_job(tmp_path, uid)
+        job = new_job(folder, uid)
         job.run(3)
     return job
 
 
 @pytest.fixture
-def console(tmp_path, job, new_console):
-    return new_console(tmp_path, ttl_s=0)
+def console(folder, job, new_console):
+    return new_console(folder, ttl_s=0)
 
 
 def test_a_page_of_an_operator_lists_the_root_the_query_and_the_operator(console, asked):
@@ -62,9 +68,8 @@ def test_the_overview_and_metrics_list_every_operator(console, asked):
         assert asked(console, path) == (4, 0)
 
 
-@pytest.mark.parametrize("page", ["groups", "states", "files"])
-def test_manifests_of_a_new_version_are_read_once(console, job, asked, page):
-    for _ in range(2):
+def test_manifests_of_a_new_version_are_read_once(console, job, asked):
+    for page in ("groups", "states", "files"):
         job.run(1)
         assert asked(console, f"{HEAP}/{page}") == (3, 3), "a manifest for each subtask"
         assert asked(console, f"{HEAP}/{page}") == (3, 0)

@@ -8,7 +8,7 @@ from itertools import product
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_state_api.codecs import Codec, codec_for
@@ -57,6 +57,7 @@ def rank(codec, value):
 def test_the_order_of_bytes_is_the_order_of_values(declared):
     codec = ordered(declared)
 
+    @settings(max_examples=settings().max_examples // 2)
     @given(st.lists(OF_TYPE[declared], min_size=2, max_size=6))
     def check(values):
         keys = [addressed(codec, value) for value in values]

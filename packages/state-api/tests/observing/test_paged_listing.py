@@ -150,7 +150,7 @@ def test_no_version_is_missing_between_others(job, storage, in_pages, seed):
     enter(storage, job, run, 0, "1")
     job.versions(1, version, run="1")
     pages = whole(in_pages)
-    for _ in range(25):
+    for _ in range(15):
         new = drawn.choice([1, 1, 2, 3, 8])
         job.versions(version + 1, version + new, run=str(run), epoch=run)
         version += new

@@ -4,6 +4,7 @@ import os
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -85,12 +86,12 @@ def test_ranges_in_any_order(storage):
     assert found == [bytes(range(90, 100)), b"", b"\3\4", b"\3\4", b""]
 
 
-@pytest.mark.parametrize("start", [95, 100, 200])
-def test_a_range_beyond_the_end_is_an_error(storage, start):
+def test_a_range_beyond_the_end_is_an_error(storage):
     storage.put("a", bytes(range(100)))
-    with pytest.raises(StorageError, match="'a'") as caught:
-        storage.get_ranges("a", [(0, 5), (start, 10)])
-    assert "tried" not in str(caught.value)
+    for start in (95, 100, 200):
+        with pytest.raises(StorageError, match="'a'") as caught:
+            storage.get_ranges("a", [(0, 5), (start, 10)])
+        assert "tried" not in str(caught.value)
 
 
 def test_lists_are_recursive_sorted_and_relative(storage):
@@ -185,23 +186,23 @@ def test_delete_passes_over_what_is_gone(storage):
     assert [info.name for info in storage.list()] == ["b"]
 
 
-@pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\\b", "a\0b"])
-def test_no_name_leaves_the_root(storage, name):
+def test_no_name_leaves_the_root(storage):
     actions = (
-        lambda: storage.put(name, b""),
-        lambda: storage.put_if_absent(name, b""),
-        lambda: storage.get(name),
-        lambda: storage.get_ranges(name, []),
-        lambda: storage.delete([name]),
+        lambda name: storage.put(name, b""),
+        lambda name: storage.put_if_absent(name, b""),
+        storage.get,
+        lambda name: storage.get_ranges(name, []),
+        lambda name: storage.delete([name]),
     )
-    for action in actions:
+    names = ["", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\\b", "a\0b"]
+    for name, action in product(names, actions):
         with pytest.raises(ValueError, match="below the storage's root"):
-            action()
+            action(name)
 
 
-@pytest.mark.parametrize("prefix", ["..", "/a", "/", "a//b"])
-def test_no_prefix_leaves_the_root(storage, prefix):
-    for action in (storage.list, storage.list_folders, storage.child):
+def test_no_prefix_leaves_the_root(storage):
+    actions = (storage.list, storage.list_folders, storage.child)
+    for prefix, action in product(["..", "/a", "/", "a//b"], actions):
         with pytest.raises(ValueError, match="below the storage's root"):
             action(prefix)
 
