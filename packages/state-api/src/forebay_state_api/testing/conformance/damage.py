@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from itertools import combinations, islice, pairwise
-from typing import Any, ClassVar
+from itertools import combinations, pairwise
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from forebay_state_api.job.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, memory_storage
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import Janitor, RestoreFrom
@@ -30,6 +31,8 @@ from forebay_state_api.versions.savepoints import create_savepoint, list_savepoi
 _KEYS = [f"key {number}" for number in range(12)]
 _READS = [("v.value",), ("l.get",), ("m.items",)]
 _FLIPPED = (0.5, 0.0, 0.99)
+
+T = TypeVar("T")
 
 Damage = Mapping[str, bytes]
 """Name → the bytes that replace the object."""
@@ -66,14 +69,31 @@ def _states() -> list[StateDescriptor]:
     ]
 
 
+class _NamesRequests(ForwardingStorage):
+    """Keeps the full names of requested objects."""
+
+    def __init__(self, inner: ObjectStorage) -> None:
+        super().__init__(inner)
+        self.requested: set[str] = set()
+
+    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
+        self.requested.add(name)
+        return request()
+
+    def has_requested(self, name: str) -> bool:
+        """Return whether an object was requested whose name in its operator's folder is given."""
+        return any(full.endswith(f"/{name}") for full in self.requested)
+
+
 class DamageTests(BackendSubject):
     """A state directory whose objects are swapped, emptied, truncated and altered one by one."""
 
     thorough: ClassVar[bool] = False
     """Whether every reader meets every damage, and any two objects of the engine are exchanged.
 
-    Otherwise every reader meets the first damage to each file of cells, in its middle. Of the
-    engine's own objects, those of one kind are exchanged, and neighbours in the listing.
+    Otherwise every reader meets the first damage to each object, and the others are met by those
+    that have noticed the first; those to files of cells by one. Of the engine's own objects, those
+    of one kind are exchanged, and neighbours in the listing.
     """
 
     @pytest.fixture
@@ -100,13 +120,13 @@ class DamageTests(BackendSubject):
     ) -> Callable[[Iterable[Damage]], int]:
         """Open the state with each damage, and return the number of damages."""
         objects = _objects(healthy.storage)
-        tried = set[str]()
+        affected = _Affected(thorough=self.thorough)
         expected = healthy.scripts([(key, _READS) for key in _KEYS])
 
         def check(damages: Iterable[Damage]) -> int:
             count = 0
             for damage in damages:
-                storage = memory_storage()
+                storage = _NamesRequests(memory_storage())
                 for name, data in (objects | dict(damage)).items():
                     storage.child(healthy.operator).put(name, data)
                 job = new_job(*_states(), storage=storage, parallelism=2, clock=healthy.clock)
@@ -119,13 +139,7 @@ class DamageTests(BackendSubject):
                 )
                 caplog.clear()
                 acts = _acts(job, fork, expected, partial(_is_logged, caplog, damage))
-                # Every reader checks a file of cells in the same way: all of them with one damage
-                # to each file, one with the others, among which are most pairs.
-                cells = set(filter(_is_of_cells, damage))
-                is_one_of_many = bool(cells) and (len(damage) > 1 or cells <= tried)
-                for act in islice(acts, 1 if is_one_of_many and not self.thorough else None):
-                    _check_one(act, damage)
-                tried.update(cells)
+                affected.check(acts, damage, storage)
                 count += 1
             return count
 
@@ -246,8 +260,8 @@ def _kind_of(name: str) -> str:
 
 def _acts(
     job: KeyedJob, fork: KeyedJob, expected: Any, is_logged: Callable[[], bool]
-) -> Iterator[Callable[[], None]]:
-    """Yield uses of a damaged directory; each is correct, or fails and names the object.
+) -> Sequence[Callable[[], None]]:
+    """Return uses of a damaged directory; each is correct, or fails and names the object.
 
     A reader of the newest complete version gets an older one, with a warning.
     """
@@ -277,19 +291,59 @@ def _acts(
         )
         janitor.sweep(job.batch_id)
 
-    yield from (read, go_on, look, keep, restore, sweep)
+    return read, go_on, look, keep, restore, sweep
 
 
 def _is_logged(caplog: pytest.LogCaptureFixture, damage: Damage) -> bool:
     return any(name in caplog.text for name in damage)
 
 
-def _check_one(act: Callable[[], None], damage: Damage) -> None:
+class _Affected:
+    """Checks damages; after the first damage to an object only the acts that it has affected."""
+
+    def __init__(self, *, thorough: bool) -> None:
+        self.thorough = thorough
+        self.acts: dict[str, set[int]] = {}
+        """Object → the positions of the acts that requested it or were refused."""
+
+    def check(
+        self, acts: Sequence[Callable[[], None]], damage: Damage, storage: _NamesRequests
+    ) -> None:
+        """Check one damage."""
+        # Every act checks a file of cells in the same way: all of them with one damage to each
+        # file, one with the others, among which are most pairs.
+        cells = set(filter(_is_of_cells, damage))
+        is_one_of_many = bool(cells) and (len(damage) > 1 or cells <= self.acts.keys())
+        if is_one_of_many and not self.thorough:
+            _check_one(acts[0], damage)
+        elif self.thorough or not damage.keys() <= self.acts.keys():
+            self._check_all(acts, damage, storage)
+        else:
+            for position in sorted(set[int]().union(*(self.acts[name] for name in damage))):
+                _check_one(acts[position], damage)
+
+    def _check_all(
+        self, acts: Sequence[Callable[[], None]], damage: Damage, storage: _NamesRequests
+    ) -> None:
+        for name in damage:
+            self.acts.setdefault(name, set())
+        for position, act in enumerate(acts):
+            storage.requested.clear()
+            is_refused = _check_one(act, damage)
+            for name in damage:
+                if is_refused or storage.has_requested(name):
+                    self.acts[name].add(position)
+
+
+def _check_one(act: Callable[[], None], damage: Damage) -> bool:
+    """Return whether an act was refused."""
     try:
         act()
     except CorruptStateError as error:
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         assert any(name in text for name in damage), f"{[*damage]}: {text}"
+        return True
+    return False
 
 
 def _flipped(data: bytes, place: float) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -30,13 +29,13 @@ from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.steps import (
-    CONTENTS,
     KEYS,
     NAMESPACES,
     STATES,
     ProgramFunction,
+    all_contents,
     batches_of,
-    contents,
+    read_all,
 )
 from forebay_state_api.testing.conformance.subject import (
     ENGINES,
@@ -174,9 +173,7 @@ class FailureTests(BackendSubject):
                 assert found == {number for _, number, _ in rows} - failed
                 assert len(emitted) == len(rows)
                 job.restart()
-            for key, namespace in itertools.product(KEYS, NAMESPACES):
-                seen = job.do(key, ("namespace", namespace), *CONTENTS)[1:]
-                assert seen == contents(cells[key], namespace)
+            assert read_all(job) == [all_contents(cells[key]) for key in KEYS]
 
         histories()
 

@@ -16,7 +16,7 @@ from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import Janitor, RestoreFrom
 from forebay_state_api.versions.savepoints import create_savepoint
 
-_BATCHES = 30
+_BATCHES = 20
 
 
 class _Interrupted(ForwardingStorage):
@@ -65,7 +65,7 @@ class ClearingTests(BackendSubject):
         restore = RestoreFrom("query", savepoint="kept")
         fork = new_job(ValueStateDescriptor("v", int), query="fork", restore=restore)
         fork.do("k", ("v.value",))
-        for number in range(1 + _BATCHES // 2):
+        for number in range(_BATCHES):
             job.do("k", ("v.update", number))
             if number % 4 == 3:
                 _clear(job, backend_class, backend_options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -392,9 +391,7 @@ class ProgramTests(BackendSubject):
                     wanted, _ = expected(cells[key], program)
                     assert logs[number] == wanted, (key, program)
                 job.restart()
-            for key, namespace in itertools.product(KEYS, NAMESPACES):
-                found = job.do(key, ("namespace", namespace), *CONTENTS)[1:]
-                assert found == contents(cells[key], namespace)
+            assert read_all(job) == [all_contents(cells[key]) for key in KEYS]
 
         histories()
 
@@ -410,6 +407,17 @@ def contents(cells: dict[Any, Any], namespace: Any) -> list[Any]:
     """Return what `CONTENTS` read in a namespace of a model's cells."""
     v, w, r, elements, entries = (cells[name, namespace] for name in "vwrls")
     return [v, w, r, elements or [], sorted((entries or {}).items())]
+
+
+def read_all(job: KeyedJob) -> list[list[Any]]:
+    """Return what all that programs write holds, for each key, read in one micro-batch."""
+    reads = [one for namespace in NAMESPACES for one in (("namespace", namespace), *CONTENTS)]
+    return job.scripts([(key, reads) for key in KEYS])
+
+
+def all_contents(cells: dict[Any, Any]) -> list[Any]:
+    """Return what `read_all` reads of a key, from a model's cells."""
+    return [one for namespace in NAMESPACES for one in (None, *contents(cells, namespace))]
 
 
 _POSITIONS: Final = st.integers(0, 20)
