@@ -213,6 +213,7 @@ def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
     """Opening and decoding a file raises an error that names it, or returns some cells."""
     state = write(kit, job)
     reader, named = Reader(job.storage, "job", "op", 2), 0
+    specs = specs_of(kit).values()
     for file in state.files:
         good = job.storage.get(file.name)
         start = file.meta["header"]
@@ -228,7 +229,7 @@ def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
                 try:
                     resident = Resident(file.range)
                     resident.replay([reader.read(bad)])
-                    for spec in specs_of(kit).values():
+                    for spec in specs:
                         resident.table(spec)
                 except StateMigrationError:  # it describes another state
                     continue

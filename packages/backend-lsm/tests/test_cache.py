@@ -52,13 +52,14 @@ def opened(memory_bytes):
 @pytest.mark.long
 @pytest.mark.parametrize("budget", [64 * KIB, 100 * KIB, 1 << 20])
 def test_blocks_stay_within_the_budget(budget):
-    cache, found = cache_of(budget), residence(2500)
-    for number in range(2500):
+    count = 5 * budget // (2 * KIB)
+    cache, found = cache_of(budget), residence(count)
+    for number in range(count):
         put(cache, found, number)
         assert cache.held_bytes <= budget
     there = kept(cache, found)
     assert budget / 2 <= KIB * len(there) <= budget
-    assert there[-1] == 2499
+    assert there[-1] == count - 1
 
 
 @pytest.mark.long

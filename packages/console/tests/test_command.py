@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -120,13 +121,24 @@ def test_the_server_answers_with_tls_and_a_token(state_dir, tmp_path, token):
             assert "uvicorn" not in str(answer.headers)
 
 
-def test_behind_a_proxy_beyond_loopback_the_cookie_is_for_tls_alone(state_dir, tmp_path, token):
+def test_behind_a_proxy_beyond_loopback_the_cookie_is_for_tls_alone(state_dir, token, monkeypatch):
+    """Without a process of its own: the server gets the pages and where to listen."""
+    served = []
+    monkeypatch.setattr("forebay_console.server.serve", lambda *given: served.append(given))
     options = ["--host", "0.0.0.0", "--plain-http", "--token-file", token]
-    with running(state_dir, tmp_path, *options) as url:
-        asked = url.replace("0.0.0.0", "127.0.0.1") + "login"
-        answer = httpx.post(asked, data={"token": token_in(token)}, timeout=100)
+    result = CliRunner().invoke(console, ["--state-dir", str(state_dir), "--port", "0", *options])
+    assert result.exception is None
+    ((app, listening, _),) = served
+    assert listening.host == "0.0.0.0"
+    answer = asyncio.run(posted(app, "/login", {"token": token_in(token)}))
     assert answer.status_code == 303
     assert "Secure" in answer.headers["set-cookie"]
+
+
+async def posted(app, path: str, form: dict[str, str]) -> httpx.Response:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        return await client.post(path, data=form)
 
 
 def token_in(file: str) -> str:

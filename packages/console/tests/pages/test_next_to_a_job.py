@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 HEAP = "/operators/clicks/visits"
 PATHS = ("/", HEAP, f"{HEAP}/groups", f"{HEAP}/files", "/metrics")
-BATCHES = 8
+BATCHES = 5
 
 
 class Crowd:

@@ -55,7 +55,7 @@ def test_the_winner_knows_its_own_object_again(server: StandIn) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_one_of_rivals_wins_whoever_loses_answers(server: StandIn, n: int) -> None:
     server.loses = every(n)
     rivals, objects = 4, 5

@@ -42,12 +42,12 @@ def sweep(run, version, retention=2):
 
 
 @pytest.mark.long
-def test_the_source_runs_on_for_200_versions_with_its_janitor(folder, expected):
+def test_the_source_runs_on_for_60_versions_with_its_janitor(folder, expected):
     source, fork = folder("source").run(2), folder("fork").run(2)
     source.batches(0, 9)
     fork.batch(0, restore=FROM)
     fork.batch(1, restore=FROM)
-    for batch in range(10, 210):
+    for batch in range(10, 70):
         source.batch(batch)
         if batch % 10 == 9:
             sweep(source, batch + 1)
