@@ -1,6 +1,7 @@
 """Broadcast inputs on Spark: every subtask gets every row, whatever runs, stops or is rescaled.
 
-By default ``engine/test_broadcast.py`` has timers that fire before the rules of their batch.
+By default ``engine/test_broadcast.py`` has timers that fire before the rules of their batch, and at
+the end of a bounded DataFrame.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ def test_in_foreach_batch_timers_fire_before_the_rules_of_their_batch(stage):
     assert stage.rows(SCHEMA) == [("timer", "ann", 0), ("timer", "bob", 1)]
 
 
+@pytest.mark.slow
 def test_the_end_of_a_bounded_dataframe_fires_timers_that_see_the_rules(spark):
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     events = spark.createDataFrame([("ann", noon), ("bob", noon)], "user string, at timestamp")

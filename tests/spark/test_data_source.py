@@ -54,10 +54,15 @@ def values(df, *columns):
     return sorted(map(tuple, df.select(*columns).collect()), key=str)
 
 
+def values_and_tasks(df, *columns):
+    """Return the rows, and how many tasks read them, of one plan."""
+    rdd = df.select(*columns).rdd
+    return sorted(map(tuple, rdd.collect()), key=str), rdd.getNumPartitions()
+
+
 def test_all_actions_of_a_dataframe_read_the_version_that_load_chose(job, read):
     df = read()
-    assert values(df, "key", "n") == EVERY
-    assert df.rdd.getNumPartitions() == 1  # two subtasks that have little
+    assert values_and_tasks(df, "key", "n") == (EVERY, 1)  # two subtasks that have little
     job.do(KEYS[1], ("n.update", 2_000))
     again = df.where(f"seen is not null or key = '{KEYS[1]}'")
     assert values(again, "key", "n", "seen") == [(KEYS[0], 0, ["x"]), (KEYS[1], 1, None)]
@@ -65,11 +70,11 @@ def test_all_actions_of_a_dataframe_read_the_version_that_load_chose(job, read):
     assert values(one, "value") == [(1_000,)]
 
 
+@pytest.mark.slow  # by default: the package's test_snapshots.py, and filters pushed down, below
 def test_key_groups_that_lie_apart_are_read_by_several_tasks(job, read):
     df = read(state="n", keyGroups="0-1,6-7")
-    assert df.rdd.getNumPartitions() == 2
     wanted = [key for key in KEYS if key_group_of(key, 8) in {0, 1, 6, 7}]
-    assert values(df, "key") == sorted((key,) for key in wanted)
+    assert values_and_tasks(df, "key") == (sorted((key,) for key in wanted), 2)
 
 
 def test_an_error_reaches_the_user(job, read):
@@ -85,17 +90,16 @@ def setting(stage, request):
     stage.spark.conf.unset(PUSHDOWN)
 
 
-def test_filters_with_and_without_push_down(job, read, setting):
-    wanted = f"key in ('{KEYS[4]}', '{KEYS[5]}') and n > 4"
-    plain, pushed = read().where(wanted), read(pushdown="true").where(wanted)
-    assert values(plain, "key", "n") == [(KEYS[5], 5)]
+def test_filters_are_pushed_down_where_spark_does_so(job, read, setting):
+    """Filters that are not pushed down are Spark's, as in the first test."""
+    pushed = read(pushdown="true").where(f"key in ('{KEYS[4]}', '{KEYS[5]}') and n > 4")
     if not PUSHED or setting == "false":
         refused = "DATA_SOURCE_PUSHDOWN_DISABLED" if PUSHED else r"needs pyspark 4\.1 or newer"
         with pytest.raises(PySparkException, match=refused):
             pushed.collect()
     else:
-        assert values(pushed, "key", "n") == [(KEYS[5], 5)]
-        assert pushed.rdd.getNumPartitions() == 2  # two ranges of key groups
+        # Two ranges of key groups.
+        assert values_and_tasks(pushed, "key", "n") == ([(KEYS[5], 5)], 2)
 
 
 @pytest.mark.skipif(LIMITED, reason="this pyspark has admission control")

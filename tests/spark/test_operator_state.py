@@ -85,7 +85,16 @@ def test_what_waits_is_kept_over_batches_failures_and_rescales(stage, backend):
         stage.run(buffered(stage, Buffer(), parallelism))
     stage.put(*[{"user": user} for user in users[12:15]])
     stage.put(*[{"user": user} for user in users[15:]])
+    stage.run(buffered(stage, Flushing(), 1))
+    assert sorted(user for user, _ in stage.rows(SCHEMA)) == sorted(users)
+
+
+@pytest.mark.slow  # by default: the kit
+def test_another_type_of_what_waits_is_refused(stage):
+    stage.put({"user": "ann"})
+    stage.run(buffered(stage, Buffer(), 2))
+    stage.put({"user": "bob"})
     with pytest.raises(Exception, match=StateMigrationError.__name__):
         stage.run(buffered(stage, Numbers(), 1))
     stage.run(buffered(stage, Flushing(), 1))
-    assert sorted(user for user, _ in stage.rows(SCHEMA)) == sorted(users)
+    assert sorted(user for user, _ in stage.rows(SCHEMA)) == ["ann", "bob"]

@@ -151,7 +151,7 @@ def forget_batch(stage, batch):
             path.unlink()
 
 
-@pytest.mark.slow  # by default: the next test, and one parallelism where expiry is tested
+@pytest.mark.slow  # by default: one parallelism where expiry is tested, another with retention
 @pytest.mark.parametrize("parallelism", [2, 3])
 def test_a_batch_that_was_not_committed_is_run_again_from_the_same_version(stage, parallelism):
     for _ in range(3):
@@ -163,6 +163,7 @@ def test_a_batch_that_was_not_committed_is_run_again_from_the_same_version(stage
     assert len(stage.manifests()[3]) == 2 + parallelism
 
 
+@pytest.mark.slow  # by default: as far back with retention, and versions/test_schedules.py
 def test_a_checkpoint_that_goes_back_further(stage):
     """Batches 1 and 2 run again on versions that an older run has made (schedule 4)."""
     for _ in range(3):
@@ -237,7 +238,7 @@ def test_retention_keeps_the_last_versions_and_the_janitor_clears_the_rest(stage
     # Going back within the retention still works, from the kept versions; further back is said.
     forget_batch(stage, 7)
     stage.run(counted(stage, parallelism=3))
-    assert stage.rows(SCHEMA) == all_counts(9)
+    assert stage.rows(SCHEMA) == sorted(stage.rows_by_spark(SCHEMA)) == all_counts(9)
     forget_batch(stage, 1)
     with pytest.raises(Exception, match=r"the oldest stored version is \d"):
         stage.run(counted(stage))
