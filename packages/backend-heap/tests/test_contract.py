@@ -154,7 +154,7 @@ def test_any_history_reads_as_plain_dicts_would(machine):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            stateful_step_count=25,
+            stateful_step_count=16,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

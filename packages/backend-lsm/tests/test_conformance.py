@@ -203,6 +203,7 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
             "test_keys_that_turn_over_do_not_pile_up",
             *cases(
                 ReplayTests.test_batches_that_run_again_two_hours_later_store_the_same,
+                "default",
                 "full snapshot",
                 "incrementally",
             ),
@@ -210,15 +211,29 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
             *cases(ForkTests.test_from_and_to_another_backend, "1"),
             *cases(
                 RescaleTests.test_every_key_is_found_for_every_kind_with_its_times,
+                "[1]",
                 "[2, 5]",
                 "[4, 4]",
             ),
             *cases(RescaleTests.test_there_and_back, "1-2-10"),
+            *cases(RescaleTests.test_the_state_is_not_rewritten, "1", "8"),
             *cases(RescaleTests.test_each_key_is_counted_in_one_subtask, "1"),
             *cases(RescaleTests.test_each_key_is_stored_for_the_subtask_that_owns_it, "1"),
-            *cases(ReaderTests.test_stored_bytes_are_those_of_the_states, "plain"),
+            *(
+                case
+                for row in (
+                    ReaderTests.test_look_ups_show_the_version_that_was_opened,
+                    ReaderTests.test_a_scan_yields_what_look_ups_find,
+                    ReaderTests.test_each_key_group_is_scanned_alone,
+                    ReaderTests.test_an_export_needs_no_table,
+                    ReaderTests.test_stored_bytes_are_those_of_the_states,
+                    ReaderTests.test_a_reader_writes_nothing_but_its_pin,
+                )
+                for case in cases(row, "plain")
+            ),
             *cases(
                 ReaderTests.test_a_difference_has_what_changed_and_nothing_else,
+                "plain-at_once",
                 "plain-in_passes",
                 "ttl-at_once",
             ),
@@ -230,6 +245,21 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
                 "coroutine-(2, 5)",
                 "coroutine-(8, 1)",
                 "plain-(8, 1)",
+            ),
+            *cases(
+                NamespacedTimerTests.test_a_listing_has_the_timers_of_a_key_and_namespace,
+                "coroutine-TimeDomain.EVENT_TIME",
+                "plain-TimeDomain.PROCESSING_TIME",
+            ),
+            *(
+                case
+                for row in (
+                    NamespacedTimerTests.test_a_listing_follows_what_is_deleted_and_what_fires,
+                    NamespacedTimerTests.test_replacing_leaves_one_timer_of_a_kind_and_namespace,
+                    NamespacedTimerTests.test_a_merge_moves_all_timers_of_the_sources,
+                    NamespacedTimerTests.test_a_merge_leaves_the_timers_of_other_keys,
+                )
+                for case in cases(row, "plain")
             ),
             *cases(
                 NamespacedTimerTests.test_state_that_begins_as_anothers_has_its_timers,
@@ -255,6 +285,22 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
             ),
             *cases(
                 TtlSwitchTests.test_a_ttl_that_is_switched_off_ends_with_the_restart, "None", "fork"
+            ),
+            *cases(
+                TtlSwitchTests.test_times_begin_with_the_attempt_that_commits, "before its commit"
+            ),
+            *cases(
+                TtlSwitchTests.test_times_end_with_the_attempt_that_commits, "before its commit"
+            ),
+            *cases(
+                TtlSwitchTests.test_an_attempt_that_dies_has_switched_nothing,
+                "before its commit-on",
+                "before its commit-off",
+            ),
+            *cases(
+                TtlSwitchTests.test_timers_stay_in_their_namespaces_and_listings,
+                "on-restart",
+                "off-restart",
             ),
         }
     )
