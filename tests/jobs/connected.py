@@ -1,13 +1,11 @@
-"""A server of Spark Connect, and scenarios on it, whose results are written to ``found.json``.
+"""A client of Spark Connect, and its scenarios, whose results are written to ``found.json``.
 
 The scenarios with keyed functions are here, those of ordered waits alone in
 ``waiting_connected.py``. Each query costs seconds, as Spark starts workers for it alone; so keyed
 functions and ordered waits share queries, and the scenarios of ``more`` run only on request.
 
-Its argument is an empty folder. Client and server are of one process tree; the server listens on
-loopback, with ``SPARK_TESTING`` set on a port that the system chooses. A line of input names a
-group of scenarios, and their end is said in a line of output. The first line of output is the
-server's address; the server ends with its input.
+Its argument is a folder for its files; the environment names the server. A line of input names a
+group of scenarios, and their end is said in a line of output. It ends with its input.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ class Scenarios:
         "bad_input",
         "schema_object",
     )
-    more = ("filtered", "changes", "restarted")
+    more = ("older", "filtered", "changes", "restarted")
 
     def __init__(self, spark, folder):
         self.spark = spark
@@ -216,13 +214,16 @@ class Scenarios:
         return [dropped, *kept]
 
     def snapshots(self):
-        """``spark.read`` of the state that ``bounded`` kept: the newest version, and the first."""
-        source = self.kept(self.spark.read, state="n")
-        versions = [self.load(source), self.load(source.option("version", "1"))]
-        return [
-            sorted(tuple(row) for row in version.select("key", "value").collect())
-            for version in versions
-        ]
+        """``spark.read`` of the newest version of the state that ``bounded`` kept."""
+        return self.snapshot()
+
+    def older(self):
+        """The first version of that state."""
+        return self.snapshot(version="1")
+
+    def snapshot(self, **options):
+        df = self.load(self.kept(self.spark.read, state="n", **options))
+        return sorted(tuple(row) for row in df.select("key", "value").collect())
 
     def kept(self, reader, **options):
         return reader.format("forebay").options(query="q", uid="counts", **options)
@@ -329,13 +330,9 @@ def run_scenarios(kinds, group):
 
 def main():
     folder = Path(sys.argv[1])
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the output of the JVM
     # Workers cannot import the modules next to this file.
     cloudpickle.register_pickle_by_value(waiting_connected)
-    builder = SparkSession.builder.remote("local[2]")
-    spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
-    print(f"sc://{spark.client._builder.endpoint}", file=answers, flush=True)
+    spark = SparkSession.builder.getOrCreate()
     spark.conf.set("spark.forebay.state.dir", f"{folder}/state")
     kinds = {
         "keyed": Scenarios(spark, folder / "keyed"),
@@ -344,7 +341,8 @@ def main():
     for line in sys.stdin:
         found = run_scenarios(kinds, line.strip())
         (folder / "found.json").write_text(json.dumps(found))
-        print("done", file=answers, flush=True)
+        sys.stdout.write("done\n")
+        sys.stdout.flush()
     spark.stop()
 
 

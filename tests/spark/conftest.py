@@ -125,54 +125,60 @@ def one_partition(spark):
 
 
 class ConnectServer:
-    """A server of Spark Connect in a separate process tree, and the scenarios that it runs."""
+    """Spark Connect in the JVM of the tests, and a client process that runs scenarios on it."""
 
     token = "token of the tests"
 
-    def __init__(self, folder):
+    def __init__(self, spark, folder):
         self.folder = folder
         self._log = folder / "log"
+        self._options = spark._jvm.scala.Option
+        context = spark._jsc.sc()
+        for name, value in (
+            ("grpc.binding.address", "127.0.0.1"),
+            ("grpc.binding.port", "0"),
+            ("authenticate.token", self.token),
+        ):
+            context.conf().set(f"spark.connect.{name}", value)
+        service = getattr(spark._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+        self._service = getattr(service, "MODULE$")  # the object of Scala
+        self._service.start(context)
+        self.address = f"sc://localhost:{self._service.localPort()}"
+        # Spark's own is in the working directory, where tables of an earlier run may be.
+        spark.sql(f"ALTER DATABASE default SET LOCATION '{folder}/warehouse'")
         with self._log.open("wb") as out:
             self._process = subprocess.Popen(
                 [sys.executable, str(JOBS / "connected.py"), str(folder)],
-                env={**os.environ, "SPARK_TESTING": "1", **self._access},
+                env={**os.environ, **self.environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=out,
                 text=True,
             )
-        self.address = self._answer()
-
-    @property
-    def _access(self):
-        return {"SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token}
 
     @property
     def environment(self):
         """The variables with which ``getOrCreate()`` of another process uses this server."""
-        return {"SPARK_REMOTE": self.address, **self._access}
+        return {"SPARK_REMOTE": self.address, "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token}
 
     def results(self, group):
         """Run a group of scenarios; return their results."""
         self._process.stdin.write(f"{group}\n")
         self._process.stdin.flush()
-        assert self._answer() == "done"
+        said = self._process.stdout.readline().strip()
+        assert said == "done", self._log.read_text(errors="replace")[-8000:]
         return json.loads((self.folder / "found.json").read_text())
 
     def close(self):
         with self._process:  # closes its input, which ends it
             pass
-
-    def _answer(self):
-        said = self._process.stdout.readline().strip()
-        assert said, self._log.read_text(errors="replace")[-8000:]
-        return said
+        self._service.stop(self._options.empty(), self._options.empty())
 
 
 @pytest.fixture(scope="session")
-def connect_server(tmp_path_factory):
+def connect_server(spark, tmp_path_factory):
     pytest.importorskip("grpc", reason="the extra [connect] brings it")
-    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    server = ConnectServer(spark, tmp_path_factory.mktemp("connect"))
     yield server
     server.close()
 

@@ -1,8 +1,8 @@
-"""Scenarios under Spark Connect, which run in turn in a separate process tree.
+"""Scenarios under Spark Connect, which run in turn, with a client in a separate process.
 
 The client cannot see the checkpoint, so the rank of a run decides at a restart: a keyed stream is
-restarted by default. Pushed-down filters and streams of changes run when slow: Spark's server
-treats them as in ``test_data_source.py``.
+restarted by default. Pushed-down filters, older versions and streams of changes run when slow:
+Spark's server treats them as in ``test_data_source.py`` and in the package's tests.
 """
 
 from __future__ import annotations
@@ -74,9 +74,12 @@ def test_on_a_bounded_dataframe(found):
 
 
 def test_snapshots_of_state(found):
-    newest, first = found["snapshots"]
-    assert newest == [["ann", 4], ["bob", 2]]
-    assert first == [["ann", 2], ["bob", 1]]
+    assert found["snapshots"] == [["ann", 4], ["bob", 2]]
+
+
+@pytest.mark.slow
+def test_a_snapshot_of_an_older_version(more):
+    assert more["older"] == [["ann", 2], ["bob", 1]]
 
 
 @pytest.mark.slow

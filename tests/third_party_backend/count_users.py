@@ -48,7 +48,7 @@ def put(folder, number):
 
 def count(spark, folder, backend):
     source = spark.readStream.schema("user string").json(f"{folder}/input")
-    counted = keyed(source, "user", uid="counts", backend=backend)
+    counted = keyed(source, "user", uid="counts", parallelism=1, backend=backend)
     writer = counted.process(Count(), "user string, n long").writeStream.format("json")
     writer = writer.option("path", f"{folder}/output")
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
