@@ -21,7 +21,6 @@ pytest.importorskip("aiohttp", reason="the job asks by aiohttp")
 pytestmark = pytest.mark.spark
 
 BATCHES, ROWS = 4, 40
-RESTARTS = 2
 ASKED = "id long, answer string"
 
 
@@ -78,11 +77,11 @@ def kill_driver(stage, service, drive, job, chance, **options):
     job("waiting").run(stage.folder, service.url(), **options)
 
 
-def kill_workers(stage, service, drive, chance, **options):
-    """Kill one driver's workers repeatedly; Spark runs their tasks again."""
+def kill_workers(stage, service, drive, chance, kills, **options):
+    """Kill one driver's workers ``kills`` times; Spark runs their tasks again."""
     driver = drive(job="waiting", url=service.url(), **options)
     answered = service.delay_s
-    for _ in range(RESTARTS):
+    for _ in range(kills):
         count = len(service.calls) + chance.randrange(5, 60)
         # The calls from some row on are out until the worker is killed.
         service.delay_s = partial(_late_from, service, count, answered)
@@ -101,7 +100,7 @@ def _late_from(service, count, answered, row):
 
 @pytest.mark.timeout(300)
 def test_workers_killed_while_calls_are_out(stage, service, drive, chance):
-    kill_workers(stage, service, drive, chance)
+    kill_workers(stage, service, drive, chance, kills=1)
     check(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 
@@ -110,7 +109,7 @@ def test_workers_killed_while_calls_are_out(stage, service, drive, chance):
 @pytest.mark.timeout(300)
 def test_workers_killed_while_rows_are_carried_over(stage, service, drive, chance):
     service.delay_s = late_ones
-    kill_workers(stage, service, drive, chance, carry=BATCHES * ROWS)
+    kill_workers(stage, service, drive, chance, kills=2, carry=BATCHES * ROWS)
     check_carried(stage, service)
 
 

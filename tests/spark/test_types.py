@@ -1,8 +1,8 @@
 """Input and output types, and keys of every type, on real Spark.
 
-By default, all types of keys are together in the columns of one key. What a function sees of each
-type is in ``arrow/test_rows_in.py`` of the runtime, and how structs of odd names go out in
-``arrow/test_rows_out.py``.
+By default, all types of keys are together in the columns of one key; ``test_keys.py`` of state-api
+has each. What a function sees of each type is in ``arrow/test_rows_in.py`` of the runtime, and how
+structs of odd names go out in ``arrow/test_rows_out.py``.
 """
 
 from __future__ import annotations
@@ -239,12 +239,7 @@ BEFORE_AND_AFTER = {
     "kinds",
     [
         [*BEFORE_AND_AFTER],
-        ["float"],
-        *(
-            pytest.param([kind], marks=pytest.mark.slow)
-            for kind in BEFORE_AND_AFTER
-            if kind != "float"
-        ),
+        *(pytest.param([kind], marks=pytest.mark.slow) for kind in BEFORE_AND_AFTER),
     ],
     ids=", ".join,
 )
