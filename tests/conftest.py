@@ -39,7 +39,7 @@ TOGETHER = {
     "tests/spark/test_timers_and_ttl_kills.py": "tests/spark/test_failures.py",
     "tests/spark/test_failing_records_kills.py": "tests/spark/test_failures.py",
 }
-"""Files that share another JVM than the session's, and the file with which they run."""
+"""Files that run in the process of another file: those that kill share a JVM, others a server."""
 LONGEST = ("tests/test_third_party.py", "tests/test_demo.py")
 """Files that take longest; the demo's is one test, behind which the next file waits."""
 WITH_SPARK = (

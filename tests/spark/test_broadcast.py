@@ -130,7 +130,6 @@ class Moments(Limits):
         self.most.put(row.kind, row.most)
 
 
-@pytest.mark.slow
 def test_in_foreach_batch_timers_fire_before_the_rules_of_their_batch(stage):
     times = {"ann": "10:00", "bob": "11:00", "cy": "12:00"}
     for most, (user, time) in enumerate(times.items()):

@@ -66,8 +66,10 @@ def test_all_actions_of_a_dataframe_read_the_version_that_load_chose(job, read):
     job.do(KEYS[1], ("n.update", 2_000))
     again = df.where(f"seen is not null or key = '{KEYS[1]}'")
     assert values(again, "key", "n", "seen") == [(KEYS[0], 0, ["x"]), (KEYS[1], 1, None)]
-    one = read(state="n", keys=f'["{KEYS[1]}"]')
-    assert values(one, "value") == [(1_000,)]
+    one = read(state="n", keys=f'["{KEYS[1]}"]', provisional="true")
+    assert values(one, "value") == [(2_000,)]
+    shown = [frame.schema[0].metadata["forebay"] for frame in (df, one)]
+    assert [(of["version"], of["final"]) for of in shown] == [(2, True), (4, False)]
 
 
 @pytest.mark.slow  # by default: the package's test_snapshots.py, and filters pushed down, below

@@ -76,7 +76,6 @@ def test_what_ends_a_batch_early_is_found_at_the_next(stage, action):
     assert stage.rows(SCHEMA, output=stage.folder / "whole") == all_counts(2)
 
 
-@pytest.mark.slow  # by default: versions/test_schedules.py, and take() above
 def test_a_limit_that_cuts_a_subtask_is_found_at_the_next_batch(stage):
     """Spark considers the batch done in the middle of a subtask's output."""
     for _ in range(2):

@@ -203,7 +203,6 @@ class Joined(KeyedCoProcessFunction):
         await self.waiting.async_clear()
 
 
-@pytest.mark.slow  # by default: test_empty.py, with an idle source
 def test_connect_shares_state_by_key(stage):
     orders, names = stage.folder / "orders", stage.folder / "names"
     joined = (

@@ -1,7 +1,6 @@
 """An operator of a third party, installed next to ours and found by its name.
 
-By default a backend of a third party is installed and listed in ``tests/test_third_party.py``, and
-operators of a plugin are found in ``plugins/test_registry.py``.
+By default it is listed; a backend of a third party runs in a job in ``tests/test_third_party.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 PROJECT = Path(__file__).parents[1] / "third_party_operator"
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -52,6 +51,7 @@ def beside(installed):
     return os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
 
 
+@pytest.mark.slow
 def test_a_job_finds_it_by_its_name(installed):
     text = run(sys.executable, PROJECT / "measure_names.py", PYTHONPATH=beside(installed))
     assert 'found [["ann", 3], ["catherine", 9]]' in text

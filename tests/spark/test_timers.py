@@ -105,7 +105,6 @@ def test_event_time_goes_on_over_restarts_and_rescales(stage):
     assert stage.rows(SCHEMA) == [("late", "09:10"), *sorted((user, "10:10") for user in users)]
 
 
-@pytest.mark.slow  # by default: the next test, and lateness of each input with the harness
 def test_two_inputs_have_event_times_of_their_own(stage):
     first, second = stage.folder / "first", stage.folder / "second"
     stage.put(*events(("a", "10:00")), into=first)

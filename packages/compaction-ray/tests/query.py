@@ -140,7 +140,6 @@ class Query:
         self.client = RemoteCompactionService(
             self.root,
             RemoteOptions(**given),
-            find_compactor=lambda _: LsmCompactor(),
             **of_client,
         )
         self.job.compaction = self.client

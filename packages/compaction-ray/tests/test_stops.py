@@ -206,12 +206,15 @@ def test_altered_results_stop_no_query(query, count):
     for _ in range(4):
         query.batch()
     query.body.damages = [flipped] * count
+    again = "fallbacks" if count > 1 else "done"
+    before = query.count(again)
 
     def over():
         installed = any("/compaction-" in name for name in query.live())
-        return query.count("verify_failures") and installed
+        return query.count("verify_failures") and installed and query.count(again) > before
 
     run_until(query, over)
+    assert query.count(again) > before
     query.check()
     assert query.count("verify_failures") >= 1
     assert any("/compaction-" in name for name in query.live())

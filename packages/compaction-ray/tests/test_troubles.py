@@ -124,6 +124,7 @@ def gateway_is_newer_and_understands(query, number):
 
 
 BY_DEFAULT = [
+    no_gateway,
     gateway_begins_again,
     process_ends,
     process_ends_and_gateway_begins_again,
@@ -132,7 +133,6 @@ BY_DEFAULT = [
 ]
 COVERED_ELSEWHERE = [
     nothing_waits,
-    no_gateway,
     workers_die,
     storage_fails_in_passing,
     gateway_drains,

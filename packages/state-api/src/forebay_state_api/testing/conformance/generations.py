@@ -233,7 +233,7 @@ class GenerationTests(BackendSubject):
             got = job.scripts([(str(key), _READS) for key in written])
             assert got == [[one, [one], one] for one in expected], number
 
-    @_between(_same_process, _compacted)
+    @_between(_same_process, _compacted, _forked)
     def test_with_ttl(self, new_job: NewJob, between: Between) -> None:
         full, bare = record(id=int, x=(int, 0)), record(id=int)
         ttl = StateTtlConfig(timedelta(seconds=10))
