@@ -76,7 +76,10 @@ class Environment:
         return wheel
 
     def install(self, *requirements):
-        command = (UV, "pip", "install", "--quiet", "--python", self.python)
+        """Install wheels; uv would take those of an earlier run in a folder of this name."""
+        names = {wheel.name.partition("-")[0] for wheel in self.wheels.glob("*.whl")}
+        built = [f"--refresh-package={name}" for name in names]
+        command = (UV, "pip", "install", "--quiet", "--python", self.python, *built)
         run(*command, "--find-links", self.wheels, *requirements, cwd=self.folder)
 
     def link(self, name):
