@@ -151,7 +151,7 @@ def decoded(codec: Any, data: bytes) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("declared", "value"), KINDS, ids=IDS)
 @given(data=st.binary(max_size=40), values=st.lists(plain, max_size=3))
-@settings(max_examples=settings().max_examples // 10)
+@settings(max_examples=max(1, settings().max_examples // 10))
 def test_bytes_and_values_of_any_kind(declared, value, data, values):
     for codec in codecs_of(declared):
         decoded(codec, data)
