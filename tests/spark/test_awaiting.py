@@ -266,10 +266,12 @@ def test_a_server_that_closes_idle_connections_between_micro_batches(stage, echo
     asked = asking(stage.source(), echo, backend=backend)
     writer = asked.writeStream.format("json").option("path", str(stage.output))
     query = writer.option("checkpointLocation", str(stage.checkpoint)).start()
-    for batch in range(2):
-        stage.put(*[{"user": f"u{n % 7}", "n": n} for n in range(40)])
-        query.processAllAvailable()
-        assert echo.close_connections(), "clients keep connections between micro-batches"
-        assert len(stage.rows(SCHEMA)) == 40 * (batch + 1)
-    query.stop()
+    try:
+        for batch in range(2):
+            stage.put(*[{"user": f"u{n % 7}", "n": n} for n in range(40)])
+            query.processAllAvailable()
+            assert echo.close_connections(), "clients keep connections between micro-batches"
+            assert len(stage.rows(SCHEMA)) == 40 * (batch + 1)
+    finally:
+        query.stop()
     assert stage.rows(SCHEMA)[-1] == ("u6", 2 * sum(range(6, 40, 7)), "u634")
