@@ -72,7 +72,6 @@ def test_all_actions_of_a_dataframe_read_the_version_that_load_chose(job, read):
     assert [(of["version"], of["final"]) for of in shown] == [(2, True), (4, False)]
 
 
-@pytest.mark.slow  # by default: the package's test_snapshots.py, and filters pushed down, below
 def test_key_groups_that_lie_apart_are_read_by_several_tasks(job, read):
     df = read(state="n", keyGroups="0-1,6-7")
     wanted = [key for key in KEYS if key_group_of(key, 8) in {0, 1, 6, 7}]

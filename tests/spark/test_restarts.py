@@ -125,7 +125,6 @@ def test_rescale_to_more_and_to_fewer(stage):
     assert len(stage.manifests()[3]) == 1
 
 
-@pytest.mark.slow
 def test_a_ttl_is_switched_on_and_off_over_stored_state(stage):
     for turn, function in enumerate((Count(), Daily())):
         everybody(stage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -12,8 +12,10 @@ from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.engine.restore import default_options
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.reading import difference as difference_module
 from forebay_state_api.reading.choosing import ReadFrom, reader_settings
 from forebay_state_api.reading.difference import HELD_BYTES, Difference
+from forebay_state_api.reading.passes import Pass, held_in_passes
 from forebay_state_api.reading.positions import Position
 from forebay_state_api.reading.rows import cells_of
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
@@ -150,8 +152,16 @@ class ReaderTests(BackendSubject):
     # Two or three rows are held at once; with none, each needs sixteen passes to be alone.
     @pytest.mark.parametrize("held_bytes", [HELD_BYTES, 500], ids=["at_once", "in_passes"])
     def test_a_difference_has_what_changed_and_nothing_else(
-        self, job: KeyedJob, read: Read, held_bytes: int
+        self, job: KeyedJob, read: Read, held_bytes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        passes: list[Pass] = []
+
+        def noted(*arguments: Any) -> Iterator[tuple[Pass, Any]]:
+            for chosen, held in held_in_passes(*arguments):
+                passes.append(chosen)
+                yield chosen, held
+
+        monkeypatch.setattr(difference_module, "held_in_passes", noted)
         start, end = (Position(version, job.run_key) for version in (1, 2))
         difference = Difference(start, end, read(job, 1), read(job, 2), held_bytes=held_bytes)
         changed = {
@@ -167,6 +177,8 @@ class ReaderTests(BackendSubject):
             "a": set(),
             "s": {(key, "put", 3) for key in halves},
         }
+        once = len(HELD) * job.parallelism
+        assert len(passes) == once if held_bytes == HELD_BYTES else len(passes) > once
 
     def test_a_reader_writes_nothing_but_its_pin(self, job: KeyedJob, read: Read) -> None:
         before = {info.name for info in job.storage.list()}
