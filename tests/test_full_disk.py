@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import timedelta
 from pathlib import Path
@@ -45,7 +46,8 @@ def test_a_log_on_a_full_disk(backend, tmp_path, capsys):
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-        handler.stream = None
+        with contextlib.suppress(OSError):
+            handler.close()
     assert job.peek(STATE, "ann") == 3
     assert "No space left on device" in capsys.readouterr().err, "the log did fail"
 

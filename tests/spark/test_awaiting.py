@@ -156,22 +156,45 @@ def test_on_a_bounded_dataframe_and_in_foreach_batch(stage, echo):
 # -- kills --------------------------------------------------------------------------------------
 
 
+KILLED_WORKER = re.compile("Broken pipe|Connection reset|Python worker exited unexpectedly")
+
+
+def repeated(run):
+    """Return what ``run`` returns; call it again if its query met an idle worker that was killed.
+
+    pyspark 3.5 gives such a worker to a task, and learns from the task's failure alone.
+    """
+    for _ in range(4):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if not KILLED_WORKER.search(str(error)):
+                raise
+    return pytest.fail("queries met more killed workers than there were")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @both_backends
 def test_workers_killed_while_calls_are_out(stage, echo, backend):
     expected = put_batches(stage, 5)
     asked = asking(stage.source(), echo, backend=backend)
+
+    def start():
+        query = stage.start(asked)
+        while not echo.waits.is_set():
+            assert not query.awaitTermination(0.1), "a call waits before the query ends"
+        return query
+
     for answers in (0, 55, 30):
         echo.answers = answers
         echo.waits.clear()
-        query = stage.start(asked)
-        assert echo.waits.wait(100)
+        query = repeated(start)
         end(workers(stage.spark._jvm))
         with pytest.raises(StreamingQueryException):
             query.awaitTermination()
     echo.answers = 1_000_000
-    stage.run(asked)
+    repeated(lambda: stage.run(asked))
     assert stage.rows(SCHEMA) == expected
     assert len(echo.keys) > len(expected), "calls are at least once"
     assert len(set(echo.keys)) == len(expected), "a record has the same key in each attempt"

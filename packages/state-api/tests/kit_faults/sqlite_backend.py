@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -61,6 +62,7 @@ class Database:
     """
 
     def __init__(self) -> None:
+        self.one_at_a_time = threading.Lock()  # threads would share a prepared statement
         with tempfile.NamedTemporaryFile() as scratch:
             self.connection = connect(scratch.name)
             self.run("PRAGMA journal_mode = OFF")
@@ -82,7 +84,8 @@ class Database:
         """State → the row at which its last sweep stopped."""
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        return self.connection.execute(statement, values).fetchall()
+        with self.one_at_a_time:
+            return self.connection.execute(statement, values).fetchall()
 
     def write(self, state: str, operation: Operation, times: Iterable[int | None]) -> None:
         group, namespace, key, whole, parts = operation
