@@ -137,6 +137,22 @@ def test_it_has_the_shape_of_state(stored, tmp_path, monkeypatch):
     assert len(skew["key_groups"]["bytes"]) == 8
 
 
+def test_the_newest_version_comes_before_manifests_of_one_that_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundled_operator, "MANIFESTS", 3)
+    directory = tmp_path / "state"
+    heap = plugins().backend("heap")
+    job = KeyedJob(heap, open_storage(directory), parallelism=4, key_type=str)
+    for _ in range(2):
+        job.run(Plants(), [(key, "planted-row") for key in KEYS])
+    with job.subtask(Plants(), 0) as running:
+        running.drain()
+        running.commit()
+    found = bundled(directory, tmp_path / "b.zip")
+    manifests = json.loads(found["operators/1/manifests.json"])
+    assert [one["version"] for one in manifests] == [2, 2, 2, 2]
+    assert {"operators/1/states.json", "operators/1/skew.json"} <= found.keys()
+
+
 def test_a_manifest_that_is_damaged_is_said_to_be(stored, tmp_path):
     directory = shutil.copytree(stored, tmp_path / "copy")
     newest = min((directory / "query/operator/versions").glob("*/*/manifest-*"))

@@ -47,6 +47,13 @@ def test_the_newest_file_is_on_top():
     assert {name: float(y) for y, name in tops.items()} == {"old": 1.08, "new": 0.08}
 
 
+def test_narrow_ranges_are_drawn_next_to_each_other():
+    found = [Strip(at, at + 9, 0, 1.0, "ten key groups") for at in range(0, 10_000, 10)]
+    widths = re.findall(r' width="([^"]+)"', str(strips(found, 10_000)))
+    assert len(widths) == 1_000
+    assert all(0 < float(one) < 10 for one in widths)
+
+
 def test_texts_are_escaped():
     evil = '"><script>alert(1)</script>'
     for svg in (

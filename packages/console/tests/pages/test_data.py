@@ -9,6 +9,7 @@ import pytest
 
 from forebay_console.watching import content
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.observing import list_operator
 from forebay_state_api.testing.harness import FunctionHarness
 
 HEAP = "/operators/clicks/visits"
@@ -101,9 +102,17 @@ def test_a_comparison_ends_in_time_and_says_how_far_it_came(open_console, monkey
     assert "1 of 3 subtasks were compared" in page
 
 
-def test_too_much_to_compare_is_refused(open_console, monkeypatch):
-    monkeypatch.setattr(content, "PART_BYTES", 10)
-    page = open_console.page(f"{HEAP}/difference?older=11&newer=12&state=count")
+@pytest.mark.parametrize("versions", ["older=1&newer=12", "older=12&newer=1"])
+def test_too_much_to_compare_is_refused(versions, open_console, monkeypatch):
+    """Whichever of the two versions is the large one."""
+    operator = open_console.directory.by_folder()["clicks/visits"]
+    sizes = {
+        version.version: max(one.figures.counts["state_bytes"] for one in version.subtasks)
+        for version in list_operator(operator.storage).timeline.versions
+    }
+    assert sizes[1] < sizes[12]
+    monkeypatch.setattr(content, "PART_BYTES", sizes[1])
+    page = open_console.page(f"{HEAP}/difference?{versions}&state=count")
     assert "forebay state diff" in page
 
 

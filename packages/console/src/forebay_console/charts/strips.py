@@ -27,6 +27,11 @@ class Strip:
     tip: str
 
 
+def _width(wide: int, groups: int) -> float:
+    """Return how much of ``wide`` key groups is drawn; the rest is the gap to the next strip."""
+    return max(0.6 * wide, wide - groups * 0.002)
+
+
 def strips(found: Sequence[Strip], groups: int) -> Markup:
     """Draw strips over all key groups, the oldest at the bottom."""
     levels = max((strip.level for strip in found), default=0) + 1
@@ -38,7 +43,7 @@ def strips(found: Sequence[Strip], groups: int) -> Markup:
             class_=f"h{max(1, shade(strip.value, largest))}",
             x=float(strip.start),
             y=levels - 1 - strip.level + _GAP,
-            width=strip.end - strip.start + 1 - groups * 0.002,
+            width=_width(strip.end - strip.start + 1, groups),
             height=1 - 2 * _GAP,
         )
         for strip in found

@@ -112,7 +112,7 @@ class ContentReader:
         """Return at most ``most`` changes of a state from one version to another.
 
         Without a key it reads one subtask's part of both versions after another, for `MOST_S`.
-        Raises `ConfigurationError` if a part is larger than `PART_BYTES`.
+        Raises `ConfigurationError` if a part of either version is larger than `PART_BYTES`.
         """
         feed = ChangeFeed(self._source, provisional=True)
         with feed.between(_position(older), _position(newer), undo=True) as difference:
@@ -121,7 +121,8 @@ class ContentReader:
                 found = [one for at in keys for one in difference.key_rows(state, at)]
                 return Changes(found=found[:most], compared=1, parts=1, more=len(found) > most)
             parts = [subtask.range for subtask in newer.subtasks]
-            self._check_size(newer)
+            for version in (older, newer):
+                self._check_size(version)
             return self._compared(lambda part: difference.rows(state, key_groups=part), parts, most)
 
     def _compared(

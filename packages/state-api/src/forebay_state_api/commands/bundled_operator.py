@@ -57,11 +57,16 @@ def bundled_operator(
 
 
 def _newest(listing: OperatorListing) -> Sequence[str]:
-    """Return the names of the newest manifests: all of the newest version, and `MANIFESTS`."""
+    """Return the names of manifests, `MANIFESTS` or more: all of the newest version come first.
+
+    The newest version need not have the highest number, if the query went back.
+    """
     made = [one for one in listing.made if one.manifest]
     ordered = sorted(made, key=lambda one: (-one.by.version, -one.by.epoch, one.by.subtask))
     newest = listing.timeline.newest
-    return [one.name for one in ordered[: max(MANIFESTS, newest.parallelism if newest else 0)]]
+    whole = [] if newest is None else [one.manifest for one in newest.subtasks]
+    names = dict.fromkeys([*whole, *(one.name for one in ordered)])
+    return [*names][: max(MANIFESTS, len(whole))]
 
 
 def _manifests(

@@ -53,17 +53,23 @@ function replace(part, html) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
+// Returns whether all parts are as in the page; a busy one stays as it is.
 function update(page) {
+  let whole = true;
   const found = new DOMParser().parseFromString(page, "text/html");
   for (const fresh of found.querySelectorAll("[data-part]")) {
     const name = fresh.dataset.part;
     const shown = document.querySelector(`[data-part="${CSS.escape(name)}"]`);
-    if (shown && fresh.innerHTML !== parts.get(name) && !busy(shown)) {
+    if (!shown || fresh.innerHTML === parts.get(name)) continue;
+    if (busy(shown)) {
+      whole = false;
+    } else {
       parts.set(name, fresh.innerHTML);
       replace(shown, fresh.innerHTML);
     }
   }
   showTimes();
+  return whole;
 }
 
 // Text that is being selected or typed stays.
@@ -80,13 +86,12 @@ async function ask() {
     const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
     if (answer.status !== 304) {
       if (!answer.ok) throw new Error(`the console answered ${answer.status}`);
-      tag = answer.headers.get("ETag");
-      update(await answer.text());
+      tag = update(await answer.text()) ? answer.headers.get("ETag") : null;
     }
     wait = every;
-    show("live", "");
+    if (!paused) show("live", "");
   } catch (error) {
-    wait = Math.min(longest, wait * 2);
+    wait = Math.max(every, Math.min(longest, wait * 2));
     show(`no answer since ${new Date().toLocaleTimeString()}`, "lost");
   }
   next();
