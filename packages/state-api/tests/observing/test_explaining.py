@@ -101,10 +101,10 @@ def test_the_phase_that_grew_counts_more_than_the_one_that_is_always_long(job, s
 
 
 def test_a_subtask_with_most_rows(explained):
-    found = explained(slow("function", rows_in=900, group_rows=[20, 800, 80, 0]))
-    assert "it had 900 rows, 1.8 times" not in found.cause, "below twice the mean"
-    assert "800 of its 900 rows were in key group 5" in found.cause
-    assert found.numbers["hottest_key_group"] == {"group": 5, "rows": 800}
+    found = explained(slow("function", rows_in=9_000, group_rows=[200, 8_000, 800, 0]))
+    assert "it had 9,000 rows" not in found.cause, "below twice the mean"
+    assert "8,000 of its 9,000 rows were in key group 5" in found.cause
+    assert found.numbers["hottest_key_group"] == {"group": 5, "rows": 8_000}
     assert "split the hot key" in found.change
 
 
@@ -116,8 +116,20 @@ def test_skew_without_a_hot_key_group(explained):
     assert found.numbers["hottest_key_group"] is None
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 999])
+def test_few_rows_are_neither_skewed_nor_hot(job, storage, rows):
+    job.commit(job.begin(1, 0), metrics={**CALM, "rows_in": 0})
+    job.commit(job.begin(1, 1), metrics=slow("function", rows_in=rows, group_rows=[rows, 0, 0, 0]))
+    timeline = list_operator(storage).timeline
+    manifest = read_manifest(storage, timeline.newest.slowest.manifest)
+    found = explain(Evidence.of(timeline.newest, timeline, manifest))
+    assert found.cause == f"the function ran for {rows} rows"
+    assert "profile the function" in found.change
+    assert (found.numbers["rows_over_mean"], found.numbers["hottest_key_group"]) == (2.0, None)
+
+
 def test_a_hot_key_is_no_reason_to_wait_for_spark(explained):
-    found = explained(slow("input", rows_in=900, group_rows=[20, 800, 80, 0]))
+    found = explained(slow("input", rows_in=9_000, group_rows=[200, 8_000, 800, 0]))
     assert "shuffle" in found.cause
 
 

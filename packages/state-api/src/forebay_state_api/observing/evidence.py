@@ -21,6 +21,11 @@ SKEWED: Final = 2.0
 """A subtask with this many times the mean rows has more than its share."""
 HOT: Final = 0.5
 """A key group with this share of its subtask's rows is hot."""
+FEWEST_ROWS: Final = 1_000
+"""Rows of a subtask that can be skewed, and of a key group that can be hot.
+
+Of a row or two, one subtask and one key group always have most.
+"""
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -101,14 +106,15 @@ class Evidence:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether the slowest subtask had far more rows than others."""
-        return (self.share_of_rows or 0.0) >= SKEWED
+        """Whether the slowest subtask had far more rows than others, and not just a few."""
+        many = self.figures.get("rows_in", 0) >= FEWEST_ROWS
+        return many and (self.share_of_rows or 0.0) >= SKEWED
 
     @cached_property
     def hottest_group(self) -> tuple[int, int] | None:
         """The key group with the most rows, and their number, if it is hot."""
         rows = None if self.manifest is None else self.manifest.metrics.get(GROUP_ROWS)
-        if self.manifest is None or not rows or max(rows) < HOT * sum(rows):
+        if self.manifest is None or not rows or max(rows) < max(FEWEST_ROWS, HOT * sum(rows)):
             return None
         return self.manifest.made.range.start + rows.index(max(rows)), max(rows)
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from forebay_state_api.observing.evidence import FEWEST_ROWS
+
 if TYPE_CHECKING:
     from forebay_state_api.observing.figures_of_versions import VersionFigures
     from forebay_state_api.observing.watching import OperatorView
@@ -23,7 +25,6 @@ RECENT: Final = 10
 _HOT_SHARE: Final = 0.25
 """A key group with this share of all rows is hot, if it is `_HOT_TIMES` its fair share."""
 _HOT_TIMES: Final = 4
-_HOT_ROWS: Final = 1_000
 _SLOW_COMMIT_MS: Final = 300
 """Milliseconds of the few requests that check and write a manifest."""
 _FEWEST_VERSIONS: Final = 3
@@ -92,7 +93,7 @@ def _hot_key(view: OperatorView) -> Symptom | None:
     ((group, rows),) = hot.rows.items()
     every = newest.count("rows_in") or 0
     share = rows / every if every else 0.0
-    if rows < _HOT_ROWS or share < max(_HOT_SHARE, _HOT_TIMES / newest.max_parallelism):
+    if rows < FEWEST_ROWS or share < max(_HOT_SHARE, _HOT_TIMES / newest.max_parallelism):
         return None
     return Symptom(
         name="One key is hot",
