@@ -16,6 +16,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 from rich.screen import Screen
 
@@ -29,7 +30,7 @@ from forebay_state_api.commands.quantities import (
 from forebay_state_api.commands.top import _Live, top
 from forebay_state_api.commands.top_screen import TopScreen
 from forebay_state_api.contract.object_storage import ObjectInfo
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.observing import (
     DirectoryWatch,
@@ -158,6 +159,49 @@ def test_whatever_stops_a_refresh_is_shown(stored, error, text):
     live = _Live(Failing(), screen(stored), 0.001)
     live._refresh()
     assert (live._screen.fault, live._read.is_set()) == (text, True)
+
+
+class Partial:
+    """A watch that cannot read one of the two operators."""
+
+    def __init__(self, root, **_):
+        self.problems = {}
+        self.found = DirectoryWatch(root).views()
+
+    def views(self):
+        (one,) = (one for one in self.found if one.uid == "sessions")
+        self.problems = {one: StorageError("Access\nDenied")}
+        return {other: view for other, view in self.found.items() if other != one}
+
+
+PROBLEM = "operator sessions of query clicks: Access Denied"
+
+
+def test_an_operator_that_cannot_be_read_is_named_on_the_screen(stored):
+    class Refreshed(Partial):
+        def refresh(self):
+            live._ended.set()
+            return self.views()
+
+    live = _Live(Refreshed(open_storage(stored)), screen(stored), 0.001)
+    live._refresh()
+    assert live._screen.fault == PROBLEM
+    lines = drawn(live._screen, 80, 20)
+    assert lines[1].startswith(f"not refreshed: {PROBLEM}")
+    assert any("visits" in line for line in lines), "the other operator is shown"
+
+
+def test_an_operator_that_cannot_be_read_is_named_once_too(stored, monkeypatch):
+    monkeypatch.setattr("forebay_state_api.commands.top.DirectoryWatch", Partial)
+    arguments = ["--state-dir", str(stored), "--once"]
+    printed = CliRunner().invoke(top, arguments)
+    assert (printed.exit_code, printed.stderr) == (0, f"not read: {PROBLEM}\n")
+    assert "visits" in printed.stdout
+    written = CliRunner().invoke(top, [*arguments, "--json"])
+    assert written.stderr == printed.stderr
+    sessions, visits = json.loads(written.stdout)
+    assert sessions == {"query": "clicks", "uid": "sessions", "problem": "Access Denied"}
+    assert (visits["version"], visits["problem"]) == (813, None)
 
 
 @pytest.mark.long

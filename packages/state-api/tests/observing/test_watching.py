@@ -4,8 +4,9 @@ import uuid
 
 import pytest
 
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.observing import DirectoryWatch, OperatorWatch
+from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.storage import CountingStorage
 from forebay_state_api.versions.history import remember
@@ -134,6 +135,58 @@ def test_a_directory_s_operators_come_and_go(root, make_job):
     assert [one.uid for one in DirectoryWatch(root, uid="b").views()] == ["b"]
     root.delete([info.name for info in root.list("q/a/")])
     assert [one.uid for one in watch.refresh()] == ["b"]
+
+
+class Denying(ForwardingStorage):
+    """Denies every request for the folders in ``denied``."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.denied = set()
+
+    def around(self, operation, name, request):
+        if any(name.startswith(folder) for folder in self.denied):
+            raise StorageError(f"Access Denied: {name}")
+        return request()
+
+
+@pytest.fixture
+def denying(root, make_job):
+    """A state directory with two operators of one query, which can be denied."""
+    for uid in ("a", "b"):
+        make_job(root.child(f"q/{uid}")).versions(1, 2, metrics=ROWS)
+    return Denying(root)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_operator_that_cannot_be_read_keeps_its_view(denying, make_job, waits):
+    denying.waits = waits
+    watch = DirectoryWatch(denying)
+    assert [len(watch.views()), len(watch.problems)] == [2, 0]
+    denying.denied.add("q/a/")
+    make_job(denying.inner.child("q/b")).version(3)
+    found = {one.uid: view.newest.version for one, view in watch.refresh().items()}
+    assert found == {"a": 2, "b": 3}
+    assert [(one.uid, str(error)) for one, error in watch.problems.items()] == [
+        ("a", "Access Denied: q/a/")
+    ]
+    denying.denied.clear()
+    watch.refresh()
+    assert watch.problems == {}
+
+
+def test_an_operator_that_could_never_be_read_has_no_view(denying):
+    denying.denied.add("q/a/")
+    watch = DirectoryWatch(denying)
+    assert [one.uid for one in watch.views()] == ["b"]
+    assert [one.uid for one in watch.problems] == ["a"]
+
+
+@pytest.mark.parametrize("chosen", [{}, {"query": "q", "uid": "a"}])
+def test_if_no_operator_can_be_read_it_is_an_error(denying, chosen):
+    denying.denied |= {"q/a/"} if chosen else {"q/a/", "q/b/"}
+    with pytest.raises(StorageError, match="Access Denied"):
+        DirectoryWatch(denying, **chosen).views()
 
 
 def test_one_chosen_operator_takes_no_list_of_operators(root, make_job):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -22,6 +22,7 @@ from forebay_state_api.observing.plain import plain_operator
 from forebay_state_api.threads import start_thread
 
 if TYPE_CHECKING:
+    from forebay_state_api.observing import StoredOperator
     from forebay_state_api.settings import Settings
 
 _LOOK_S: Final = 0.2
@@ -61,12 +62,45 @@ def top(
     root = state_directory(state_dir, settings)
     watch = DirectoryWatch(root, query=query, uid=uid)
     screen = TopScreen(url=root.url, views=watch.views(), now=datetime.now(UTC))
+    if not once:
+        screen = attrs.evolve(screen, fault=_fault(watch), fits=True)
+        _Live(watch, screen, interval.total_seconds()).run(console())
+        return
+    for operator, error in watch.problems.items():
+        click.echo(f"not read: {_named(operator, error)}", err=True)
     if as_json:
-        print_json([plain_operator(one, view, screen.now) for one, view in screen.views.items()])
-    elif once:
-        (console() if console().is_terminal else Console(width=_PIPE_COLUMNS)).print(screen)
+        print_json(_plain(watch, screen))
     else:
-        _Live(watch, attrs.evolve(screen, fits=True), interval.total_seconds()).run(console())
+        (console() if console().is_terminal else Console(width=_PIPE_COLUMNS)).print(screen)
+
+
+def _plain(watch: DirectoryWatch, screen: TopScreen) -> list[dict[str, Any]]:
+    """Return all operators as plain data; of one without a view only its names and the problem."""
+    problems = {one: _text(error) for one, error in watch.problems.items()}
+    return [
+        {
+            "query": one.query,
+            "uid": one.uid,
+            "problem": problems.get(one),
+            **(plain_operator(one, screen.views[one], screen.now) if one in screen.views else {}),
+        }
+        for one in sorted(screen.views.keys() | problems.keys())
+    ]
+
+
+def _fault(watch: DirectoryWatch) -> str:
+    """Return the operators that could not be read, with the reasons, in one line."""
+    return "; ".join(_named(operator, error) for operator, error in watch.problems.items())
+
+
+def _named(operator: StoredOperator, error: Exception) -> str:
+    return f"operator {operator.uid} of query {operator.query}: {_text(error)}"
+
+
+def _text(error: Exception) -> str:
+    """Return an error in one line, with its class if nobody expected it."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ForebayError) else f"{type(error).__name__}: {text}"
 
 
 class _Live:
@@ -99,11 +133,8 @@ class _Live:
         while not self._ended.wait(self._interval_s):
             now = datetime.now(UTC)
             try:
-                views = self._watch.refresh()
-                self._screen = attrs.evolve(self._screen, views=views, now=now, fault="")
+                views, fault = self._watch.refresh(), _fault(self._watch)
+                self._screen = attrs.evolve(self._screen, views=views, now=now, fault=fault)
             except Exception as error:  # noqa: BLE001 - the thread's end would freeze the screen
-                text = " ".join(str(error).split())
-                if not isinstance(error, ForebayError):
-                    text = f"{type(error).__name__}: {text}"
-                self._screen = attrs.evolve(self._screen, now=now, fault=text)
+                self._screen = attrs.evolve(self._screen, now=now, fault=_text(error))
             self._read.set()

@@ -32,13 +32,20 @@ class DirectoryWatch:
         self._refreshes = 0
         self._watches: dict[StoredOperator, OperatorWatch] = {}
         self._views: dict[StoredOperator, OperatorView] = {}
+        self._problems: dict[StoredOperator, Exception] = {}
+
+    @property
+    def problems(self) -> Mapping[StoredOperator, Exception]:
+        """The operators that could not be read when last tried; their views are older, or none."""
+        return dict(self._problems)
 
     def refresh(self) -> Mapping[StoredOperator, OperatorView]:
         """Return a view of each operator, by its names; none of those that have no view yet.
 
         Makes at most `REQUESTS` requests for each operator. Once in `LIST_EVERY` times it looks for
-        new operators instead of at those it knows: one request, and one for each query. Raises
-        `ConfigurationError` if there is no state, `StorageError`.
+        new operators instead of at those it knows: one request, and one for each query. An operator
+        that cannot be read is among the `problems`. Raises `ConfigurationError` if there is no
+        state, `StorageError`, and the first problem if no operator can be read.
         """
         looks = self._refreshes % LIST_EVERY == 0
         if looks:
@@ -46,13 +53,16 @@ class DirectoryWatch:
         if not (looks and self._views):
             self._look(1 if looks and self._searches else REQUESTS)
         found = {one: view for one, view in self._views.items() if view.listing.objects}
-        if self._has_all and not found:
+        if self._has_all and not (found or self._problems):
             raise self._nothing()
         self._refreshes += 1
         return found
 
     def views(self) -> Mapping[StoredOperator, OperatorView]:
-        """Refresh until each operator has a view: a request for each 1,000 names, at first."""
+        """Refresh until each operator has a view: a request for each 1,000 names, at first.
+
+        Operators that cannot be read have none.
+        """
         found = self.refresh()
         while not self._has_all:
             found = self.refresh()
@@ -60,7 +70,7 @@ class DirectoryWatch:
 
     @property
     def _has_all(self) -> bool:
-        return self._views.keys() == self._watches.keys()
+        return self._views.keys() | self._problems.keys() == self._watches.keys()
 
     @property
     def _searches(self) -> bool:
@@ -73,21 +83,27 @@ class DirectoryWatch:
             one: self._watches.get(one) or OperatorWatch(one.storage(self._root)) for one in found
         }
         self._views = {one: self._views[one] for one in found if one in self._views}
+        self._problems = {one: self._problems[one] for one in found if one in self._problems}
 
     def _look(self, requests: int) -> None:
-        """Refresh all operators; one that needs more requests than it may make keeps its view."""
+        """Refresh all operators; one that fails, or needs more requests, keeps its view."""
         watches = list(self._watches.values())
-        for one, view in zip(self._watches, self._refreshed(watches, requests), strict=True):
-            if view is not None:
-                self._views[one] = view
+        self._problems = {}
+        for one, seen in zip(self._watches, self._refreshed(watches, requests), strict=True):
+            if isinstance(seen, Exception):
+                self._problems[one] = seen
+            elif seen is not None:
+                self._views[one] = seen
+        if self._problems and self._problems.keys() == self._watches.keys():
+            raise next(iter(self._problems.values()))
 
     def _refreshed(
         self, watches: Sequence[OperatorWatch], requests: int
-    ) -> Sequence[OperatorView | None]:
+    ) -> Sequence[OperatorView | Exception | None]:
         if len(watches) < 2 or not self._root.waits:  # noqa: PLR2004 - threads only cost then
-            return [watch.refresh(requests) for watch in watches]
+            return [_refreshed(watch, requests) for watch in watches]
         with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(lambda watch: watch.refresh(requests), watches))
+            return list(pool.map(lambda watch: _refreshed(watch, requests), watches))
 
     def _nothing(self) -> ConfigurationError:
         if self._query is not None:
@@ -96,3 +112,11 @@ class DirectoryWatch:
         else:
             there = "" if self._uid is None else f" under the uid {self._uid!r}"
         return ConfigurationError(f"no state is stored in {self._root.url}{there}")
+
+
+def _refreshed(watch: OperatorWatch, requests: int) -> OperatorView | Exception | None:
+    """Refresh one operator; an error of this operator leaves the others."""
+    try:
+        return watch.refresh(requests)
+    except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
+        return error
