@@ -9,7 +9,7 @@ import re
 import pytest
 
 from forebay_console.pages import formats
-from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import OperatorStorage
@@ -42,6 +42,22 @@ def row_of(page: str, first: str) -> list[str]:
     return next(row for row in cells(page) if row and row[0] == first)
 
 
+def begin(state_dir, *, version: int, parallelism: int, epoch: int) -> None:
+    """Begin a version with the first subtask of some run."""
+    made = Coordinates(
+        version=version,
+        max_parallelism=128,
+        parallelism=parallelism,
+        subtask=0,
+        range=key_group_range_of(0, parallelism, 128),
+        epoch=epoch,
+        run_key="0123456789abcdef",
+        attempt_id=1,
+        random_id="0" * 24,
+    )
+    put_marker(OperatorStorage(open_storage(str(state_dir)), "clicks/visits"), made)
+
+
 def test_the_overview_lists_all_operators(console):
     page = console.page("/")
     assert re.findall(r'class="name" href="([^"]+)"', page) == [LSM, HEAP]
@@ -59,6 +75,15 @@ def test_the_timeline_shows_each_version_with_its_rows(console):
     links = re.findall(rf'<a href="{HEAP}/versions/(\d+)"', page)
     newest_first = [str(number) for number in range(12, 0, -1)]
     assert links == [*reversed(newest_first), *newest_first, *newest_first]
+
+
+def test_a_version_is_being_made_only_by_the_newest_run(tmp_path, new_console, new_job):
+    new_job(tmp_path).run(2)
+    begin(tmp_path, version=5, parallelism=3, epoch=0)
+    assert "is being made" not in new_console(tmp_path).page(HEAP), "an older run began it"
+    begin(tmp_path, version=3, parallelism=3, epoch=9)
+    page = new_console(tmp_path).page(HEAP)
+    assert "Version 3 is being made: 1 of 3 subtasks have begun" in page
 
 
 @pytest.mark.parametrize("last", ["300", "1000", "7", "-1", "x"])
@@ -221,17 +246,6 @@ def test_an_empty_directory_says_so(tmp_path, new_console):
     ],
 )
 def test_an_operator_in_its_first_batch_has_pages(tmp_path, new_console, path):
-    begun = Coordinates(
-        version=1,
-        max_parallelism=128,
-        parallelism=1,
-        subtask=0,
-        range=KeyGroupRange(0, 127),
-        epoch=1,
-        run_key="0123456789abcdef",
-        attempt_id=1,
-        random_id="0" * 24,
-    )
-    put_marker(OperatorStorage(open_storage(str(tmp_path)), "clicks/visits"), begun)
+    begin(tmp_path, version=1, parallelism=1, epoch=1)
     page = new_console(tmp_path).page(path)
     assert "visits" in page

@@ -1,6 +1,7 @@
 """Watching operators: what a view has, and how many requests it takes."""
 
 import uuid
+from datetime import timedelta
 
 import pytest
 
@@ -100,6 +101,36 @@ def test_a_version_in_progress(job, storage):
     job.begin(2, 1)
     made = OperatorWatch(storage).refresh().in_progress
     assert (made.version, made.begun, made.subtasks, made.committed) == (2, began, 2, 1)
+
+
+def test_no_abandoned_version_is_in_progress_after_going_back(job, storage):
+    job.versions(1, 8)
+    for subtask in (0, 1):
+        job.begin(9, subtask)
+    job.versions(4, 5, run="b", epoch=2)
+    view = OperatorWatch(storage).refresh()
+    assert (view.newest.version, view.in_progress) == (5, None)
+    job.clock.advance(timedelta(seconds=3))
+    job.commit(job.begin(6, 1, run="b", epoch=2))
+    made = OperatorWatch(storage).refresh().in_progress
+    assert (made.version, made.begun, made.subtasks, made.committed) == (6, job.clock.now, 1, 1)
+
+
+def test_of_a_version_that_two_runs_began_the_newer_run_counts(job, storage):
+    job.version(1)
+    job.commit(job.begin(2, 0))
+    job.begin(2, 1)
+    job.begin(2, 1, run="b", epoch=2)
+    made = OperatorWatch(storage).refresh().in_progress
+    assert (made.version, made.subtasks, made.committed) == (2, 1, 0)
+
+
+def test_the_version_in_progress_may_follow_skipped_ones(job, storage):
+    job.begin(5, 0)
+    assert OperatorWatch(storage).refresh().in_progress.version == 5
+    job.version(5)
+    job.begin(8, 0, run="b", epoch=2)
+    assert OperatorWatch(storage).refresh().in_progress.version == 8
 
 
 def test_a_manifest_that_the_janitor_deletes_meanwhile(job, storage):

@@ -13,13 +13,15 @@ from forebay_state_api.observing.known_names import KnownNames
 from forebay_state_api.observing.timeline import Timeline, timeline_of
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.history import HistoryBlock
+from forebay_state_api.versions.markers import Made
 from forebay_state_api.versions.pins import FOREVER, PinEntry, newest_renewals, pins_among
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
-    from forebay_state_api.versions.markers import Made
+    from forebay_state_api.observing.figures_of_versions import VersionFigures
+    from forebay_state_api.versions.layout import Coordinates
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -33,11 +35,8 @@ class OperatorListing:
 
     @cached_property
     def made(self) -> Sequence[Made]:
-        """Manifests of all stored versions, and markers of the newest one."""
-        stored = self.below(layout.VERSIONS)
-        newest = "/".join(stored[0].name.split("/")[:2]) + "/" if stored else ""
-        looked_at = (i for i in stored if "/manifest-" in i.name or i.name.startswith(newest))
-        return self.known.made(looked_at)
+        """Manifests of all stored versions."""
+        return self.known.made(i for i in self.below(layout.VERSIONS) if "/manifest-" in i.name)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -86,18 +85,32 @@ class OperatorListing:
         """Size of these files."""
         return sum(info.size for info in self.below(layout.DATA))
 
-    def begun(self) -> Mapping[int, datetime]:
-        """Return when each subtask began the version that is being made.
+    @cached_property
+    def being_made(self) -> Sequence[Made]:
+        """Markers and manifests of the version that the newest run is making.
 
-        Empty unless a version newer than the newest complete one was begun.
+        Empty unless it began a version newer than the newest complete one. What an older run left
+        of later versions does not count: the newest complete version's run went back behind them.
         """
         newest = self.timeline.newest
-        version = max((made.by.version for made in self.made), default=0)
-        if newest is not None and version <= newest.version:
-            return {}
-        now_made = [made for made in self.made if made.by.version == version]
+        made = self._made_above(0 if newest is None else newest.version)
+        rank = max((_rank(one.by) for one in made), default=(0, ""))
+        if newest is not None and rank < _rank(newest):
+            return []
+        of_run = [one for one in made if one.by.run_key == rank[1]]
+        version = max((one.by.version for one in of_run), default=0)
+        return [one for one in of_run if one.by.version == version]
+
+    def _made_above(self, version: int) -> Sequence[Made]:
+        """Return the markers and manifests of all later versions, of all runs."""
+        folder = layout.version_folder(version)  # names of later versions sort before it
+        found = (Made.parse(i) for i in self.below(layout.VERSIONS) if i.name < folder)
+        return [made for made in found if made is not None]
+
+    def begun(self) -> Mapping[int, datetime]:
+        """Return when each subtask began the version that is being made; empty if none is."""
         found: dict[int, datetime] = {}
-        for made in sorted(now_made, key=lambda made: made.modified, reverse=True):
+        for made in sorted(self.being_made, key=lambda made: made.modified, reverse=True):
             if not made.manifest:
                 found[made.by.subtask] = made.modified
         return found
@@ -105,6 +118,11 @@ class OperatorListing:
     def below(self, folder: str) -> Sequence[ObjectInfo]:
         """Return the objects of one folder."""
         return self.objects.get(folder, ())
+
+
+def _rank(of: Coordinates | VersionFigures) -> tuple[int, str]:
+    """Return the rank of the run that made something, as `Epochs` orders runs."""
+    return of.epoch, of.run_key
 
 
 def list_operator(storage: ObjectStorage) -> OperatorListing:

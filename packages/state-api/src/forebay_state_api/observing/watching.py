@@ -90,10 +90,10 @@ class OperatorView:
         begun = self.listing.begun()
         if not begun:
             return None
-        version = max(made.by.version for made in self.listing.made)
-        done = {m.by.subtask for m in self.listing.made if m.manifest and m.by.version == version}
+        made = self.listing.being_made
+        done = {one.by.subtask for one in made if one.manifest}
         return BatchInProgress(
-            version=version,
+            version=made[0].by.version,
             begun=min(begun.values()),
             subtasks=len(begun),
             committed=len(done & begun.keys()),
