@@ -18,7 +18,10 @@ PAGE = (HOW_TO / "on-call.md").read_text(encoding="utf-8")
 
 FOUND = {
     "hot-key": ("One key is hot", r"key group \d+ had 3\d,\d{3} of the 40,000 rows of batch 4"),
-    "slow-storage": ("Storage is slow", r"write a manifest take \d{3} ms each time"),
+    "slow-storage": (
+        "Storage is slow",
+        r"before a manifest is written takes \d{3} ms each time",
+    ),
     "compaction-behind": (
         "Compaction is behind",
         r"in up to 10 runs in the last 10 versions, and 2 compactions",
