@@ -32,7 +32,9 @@ _COMPARED: Final = 100
 
 @click.command("explain")
 @state_dir_option
-@click.option("--query", help="The query's id, or its name; needed if there are several.")
+@click.option(
+    "--query", help="The query's id, or the operator's query=; needed if there are several."
+)
 @click.option("--uid", help="The operator's uid; needed if there are several.")
 @click.option(
     "--batch",

@@ -29,7 +29,7 @@ _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "
 
 @click.command("recover")
 @state_dir_option
-@click.option("--query", required=True, help="The query's id, or its name.")
+@click.option("--query", required=True, help="The query's id, or the operator's query=.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @click.option("--choose", metavar="RUN", help="The run whose timeline continues.")
 @json_option

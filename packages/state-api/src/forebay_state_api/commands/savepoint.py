@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.settings import Settings
 
-_query = click.option("--query", required=True, help="The query's id, or its name.")
+_query = click.option("--query", required=True, help="The query's id, or the operator's query=.")
 _uids = click.option(
     "--uid", "uids", multiple=True, help="An operator's uid; default: all of the query."
 )

@@ -44,7 +44,7 @@ _UNITS: Final = {
 
 @click.command("schema")
 @state_dir_option
-@click.option("--query", required=True, help="The query's id, or its name.")
+@click.option("--query", required=True, help="The query's id, or the operator's query=.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @version_option
 @provisional_option

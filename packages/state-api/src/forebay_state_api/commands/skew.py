@@ -91,7 +91,7 @@ def skew_of(shares: Sequence[Share]) -> float:
 
 @click.command("skew")
 @state_dir_option
-@click.option("--query", required=True, help="The query's id, or its name.")
+@click.option("--query", required=True, help="The query's id, or the operator's query=.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @version_option
 @provisional_option

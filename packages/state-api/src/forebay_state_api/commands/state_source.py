@@ -51,7 +51,7 @@ class StateSource:
 
 
 query_option: Final = click.option(
-    "--query", help="The query's id, or its name; not needed if it is alone."
+    "--query", help="The query's id, or the operator's query=; not needed if it is alone."
 )
 uid_option: Final = click.option("--uid", help="The operator's uid; not needed if it is alone.")
 provisional_option: Final = click.option(
