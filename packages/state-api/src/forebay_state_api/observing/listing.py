@@ -90,7 +90,7 @@ class OperatorListing:
         """Markers and manifests of the version that the newest run is making.
 
         Empty unless it began a version newer than the newest complete one. What an older run left
-        of later versions does not count: the newest complete version's run went back behind them.
+        of later versions does not count: a newer run has gone back and will make them again.
         """
         newest = self.timeline.newest
         made = self._made_above(0 if newest is None else newest.version)
