@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from forebay_console.pages.faults import Faults
-    from forebay_console.watching import OperatorView, StateDirectory, WatchedOperator
+    from forebay_console.watching import OperatorView, StateDirectory
+    from forebay_console.watching.directory import Look
     from forebay_console.watching.summaries import VersionSummary
 
 _RECENT: Final = 40
@@ -52,20 +53,20 @@ class OperatorRow:
 
 def overview(directory: StateDirectory, now: datetime, faults: Faults) -> Mapping[str, Any]:
     """Return what the template shows."""
-    rows = [_row(operator, now, faults) for operator in directory.operators()]
+    rows = [_row(look, now, faults) for look in directory.looks()]
     return {"operators": rows, "queries": len({row.query for row in rows})}
 
 
-def _row(operator: WatchedOperator, now: datetime, faults: Faults) -> OperatorRow:
+def _row(look: Look, now: datetime, faults: Faults) -> OperatorRow:
     """Return an operator's row; an error of this operator leaves the others."""
     try:
-        return row_of(operator.look(), now)
+        return row_of(look.view(), now)
     except ForebayError as error:
         problem = str(error)
     except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
-        folder = operator.stored.folder
+        folder = look.stored.folder
         problem = faults.named(folder, error, folder=folder)
-    return attrs.evolve(_names(operator.stored), problem=problem)
+    return attrs.evolve(_names(look.stored), problem=problem)
 
 
 def row_of(operator: OperatorView, now: datetime) -> OperatorRow:

@@ -6,9 +6,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from forebay_console.watching.fresh import Fresh
-from forebay_console.watching.operator import WatchedOperator
+from forebay_console.watching.operator import OperatorView, WatchedOperator
 from forebay_state_api.observing import StoredOperator, stored_operators
+from forebay_state_api.observing.several import for_each
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -16,6 +19,33 @@ if TYPE_CHECKING:
 
 OPERATORS_S: Final = 5.0
 """The default seconds after which operators are listed again."""
+
+
+@attrs.frozen(kw_only=True)
+class Look:
+    """An operator as it was looked at together with all others."""
+
+    operator: WatchedOperator
+    _found: OperatorView | Exception
+
+    @property
+    def stored(self) -> StoredOperator:
+        """Its names and its folder."""
+        return self.operator.stored
+
+    def view(self) -> OperatorView:
+        """Return the operator. Raises the error of reading it."""
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+    @classmethod
+    def at(cls, operator: WatchedOperator) -> Look:
+        """Look at an operator; its error is raised where the view is used."""
+        try:
+            return cls(operator=operator, found=operator.look())
+        except Exception as error:  # noqa: BLE001 - it must not stop the look at the others
+            return cls(operator=operator, found=error)
 
 
 class StateDirectory:
@@ -56,6 +86,10 @@ class StateDirectory:
                 one.folder: known.get(one.folder) or self._watch(one) for one in stored
             }
             return list(self._watched.values())
+
+    def looks(self) -> Sequence[Look]:
+        """Look at all operators, sorted by query and uid. Raises the errors of listing them."""
+        return for_each(self.root, self.operators(), Look.at)
 
     def by_folder(self) -> Mapping[str, WatchedOperator]:
         """Return operator's folder → operator."""

@@ -27,10 +27,10 @@ from forebay_state_api.metrics import KEYED, Kind, Phase
 from forebay_state_api.versions.figures import COUNTS
 
 if TYPE_CHECKING:
-    from forebay_console.watching.directory import StateDirectory
-    from forebay_console.watching.operator import WatchedOperator
+    from forebay_console.watching.directory import Look, StateDirectory
     from forebay_console.watching.summaries import VersionSummary
     from forebay_state_api.metrics import Metric as Definition
+    from forebay_state_api.observing import StoredOperator
 
 _PHASE: Final = "phase_seconds"
 _COMMITS: Final = "commits"
@@ -149,25 +149,25 @@ class StateDirectoryCollector(Collector):
         An operator that cannot be read has the numbers of the last time, if there were any.
         """
         with self._lock:
-            operators = self._directory.operators()
+            looks = self._directory.looks()
             if self._first is None:
-                self._first = {one.stored.folder for one in operators}
-            for one in operators:
+                self._first = {one.stored.folder for one in looks}
+            for one in looks:
                 try:
                     self._update(one, from_now=one.stored.folder in self._first)
                 except Exception as error:  # noqa: BLE001 - a damaged name, no rights
                     self._on_error(one.stored.folder, error)
             totals = [
-                (one, self._totals[one.stored.folder])
-                for one in operators
+                (one.stored, self._totals[one.stored.folder])
+                for one in looks
                 if one.stored.folder in self._totals
             ]
             yield from [_family(metric, totals) for metric in _SHOWN]
 
-    def _update(self, operator: WatchedOperator, *, from_now: bool) -> None:
+    def _update(self, look: Look, *, from_now: bool) -> None:
         """Add an operator's new versions; ``from_now``: without those that its first look finds."""
-        folder = operator.stored.folder
-        recent = operator.look().recent(HISTORY)
+        folder = look.stored.folder
+        recent = look.view().recent(HISTORY)
         if folder not in self._totals:
             self._totals[folder] = OperatorTotals()
             if from_now:
@@ -175,13 +175,12 @@ class StateDirectoryCollector(Collector):
         self._totals[folder].add(recent)
 
 
-def _family(metric: Definition, totals: Iterable[tuple[WatchedOperator, OperatorTotals]]) -> Metric:
+def _family(metric: Definition, totals: Iterable[tuple[StoredOperator, OperatorTotals]]) -> Metric:
     counter = metric.kind is Kind.COUNTER
     kind = CounterMetricFamily if counter else GaugeMetricFamily
     labels = [*_LABELS, *metric.labels]
     family = kind(metric.name.removesuffix("_total"), metric.meaning, labels=labels)
-    for operator, found in totals:
-        stored = operator.stored
+    for stored, found in totals:
         for more, number in _samples(metric, found):
             family.add_metric([stored.query, stored.uid, *more], number)
     return family

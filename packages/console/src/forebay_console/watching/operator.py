@@ -23,6 +23,7 @@ from forebay_state_api.observing import (
     Timeline,
     VersionFigures,
 )
+from forebay_state_api.observing.several import for_each
 from forebay_state_api.versions.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -111,10 +112,15 @@ class WatchedOperator:
 
     def manifests(self, names: Sequence[str]) -> Sequence[Manifest]:
         """Return manifests; none if the janitor deleted one of them after the listing."""
+        with self._lock:
+            found = {name: self._manifests[name] for name in names if name in self._manifests}
+        missing = [name for name in names if name not in found]
         try:
-            return [self._manifest(name) for name in names]
+            read = for_each(self.storage, missing, self._read)
         except ObjectNotFoundError:
             return ()
+        found.update(zip(missing, read, strict=True))
+        return [found[name] for name in names]
 
     def kept(self, listing: OperatorListing) -> Kept:
         """Return what keeps the operator's files."""
@@ -137,11 +143,8 @@ class WatchedOperator:
         self._looked_at = self._now()
         return self._pages.listing()
 
-    def _manifest(self, name: str) -> Manifest:
+    def _read(self, name: str) -> Manifest:
+        found = read_manifest(self.storage, name)
         with self._lock:
-            found = self._manifests.get(name)
-        if found is None:
-            found = read_manifest(self.storage, name)
-            with self._lock:
-                self._manifests[name] = found
+            self._manifests[name] = found
         return found

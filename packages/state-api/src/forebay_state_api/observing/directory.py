@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.observing.operators import StoredOperator, stored_operators
+from forebay_state_api.observing.several import for_each
 from forebay_state_api.observing.watching import REQUESTS, OperatorView, OperatorWatch
 from forebay_state_api.versions.contents import what_is_there
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
-_THREADS: Final = 8
 LIST_EVERY: Final = 10
 """Refreshes until operators that are new are looked for."""
 
@@ -89,21 +89,14 @@ class DirectoryWatch:
         """Refresh all operators; one that fails, or needs more requests, keeps its view."""
         watches = list(self._watches.values())
         self._problems = {}
-        for one, seen in zip(self._watches, self._refreshed(watches, requests), strict=True):
+        views = for_each(self._root, watches, partial(_refreshed, requests=requests))
+        for one, seen in zip(self._watches, views, strict=True):
             if isinstance(seen, Exception):
                 self._problems[one] = seen
             elif seen is not None:
                 self._views[one] = seen
         if self._problems and self._problems.keys() == self._watches.keys():
             raise next(iter(self._problems.values()))
-
-    def _refreshed(
-        self, watches: Sequence[OperatorWatch], requests: int
-    ) -> Sequence[OperatorView | Exception | None]:
-        if len(watches) < 2 or not self._root.waits:  # noqa: PLR2004 - threads only cost then
-            return [_refreshed(watch, requests) for watch in watches]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(lambda watch: _refreshed(watch, requests), watches))
 
     def _nothing(self) -> ConfigurationError:
         if self._query is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
+from forebay_state_api.observing.several import for_each
 from forebay_state_api.observing.timeline import Timeline, timeline_of
 from forebay_state_api.versions.history import HistoryBlock, read_block
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.observing.listing import OperatorListing
     from forebay_state_api.versions.markers import Made
-
-_THREADS: Final = 8
 
 
 class HistoryReader:
@@ -41,14 +40,9 @@ class HistoryReader:
         return timeline_of([*listing.made, *remembered], listing.known)
 
     def _fetch(self, blocks: Sequence[HistoryBlock]) -> None:
-        for block, made in zip(blocks, self._contents(blocks), strict=True):
+        contents = for_each(self._storage, blocks, partial(read_block, self._storage))
+        for block, made in zip(blocks, contents, strict=True):
             self._read[block.name] = made
-
-    def _contents(self, blocks: Sequence[HistoryBlock]) -> Iterable[Sequence[Made]]:
-        if len(blocks) < 2 or not self._storage.waits:  # noqa: PLR2004 - threads only cost then
-            return [read_block(self._storage, block) for block in blocks]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(lambda block: read_block(self._storage, block), blocks))
 
 
 def _needed(listing: OperatorListing, versions: int) -> Sequence[HistoryBlock]:
