@@ -8,8 +8,10 @@ import pytest
 from forebay_state_api.observing import HistoryReader, key_groups_of, list_operator, timeline_of
 from forebay_state_api.observing.key_groups import GROUP_ROWS
 from forebay_state_api.testing.storage import CountingStorage
+from forebay_state_api.versions.epochs import Epochs
 from forebay_state_api.versions.history import remember
 from forebay_state_api.versions.markers import list_version
+from forebay_state_api.versions.opening import runs_by_rank
 from forebay_state_api.versions.pins import Pin
 from forebay_state_api.versions.savepoints import create_savepoint
 
@@ -89,6 +91,19 @@ def test_a_run_that_has_completed_nothing_hides_nothing(job, storage):
     job.versions(1, 3, run="a", epoch=1)
     job.commit(job.begin(2, 0, run="b", epoch=2))
     assert numbers(list_operator(storage).timeline) == [3, 2, 1]
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_runs_with_equal_epochs_the_one_that_readers_choose_counts(job, storage, order):
+    """Two drivers that start at once may mint the same number; the higher run key is newer."""
+    for run in order:
+        job.versions(1, 2, run=run)
+    listing = list_version(storage, 2)
+    chosen, left = runs_by_rank(listing, Epochs([]))
+    assert chosen == max(listing.run_keys)
+    timeline = list_operator(storage).timeline
+    assert {one.run_key for one in timeline.versions} == {chosen}
+    assert {one.run_key for one in timeline.abandoned} == {left}
 
 
 def test_the_history_continues_the_timeline_and_is_read_once(job, storage):

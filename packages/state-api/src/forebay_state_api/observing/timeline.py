@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_state_api.observing.known_names import KnownNames
+from forebay_state_api.versions.epochs import Epochs
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -77,7 +78,8 @@ def timeline_of(manifests: Iterable[Made], known: KnownNames | None = None) -> T
     """
     ranked = sorted(
         _versions(manifests, known or KnownNames()),
-        key=lambda one: (-one.epoch, one.run_key, -one.version),
+        key=lambda one: (_rank(one), one.version),
+        reverse=True,
     )
     first: int | None = None
     kept: list[VersionFigures] = []
@@ -92,6 +94,11 @@ def timeline_of(manifests: Iterable[Made], known: KnownNames | None = None) -> T
     return Timeline(versions=_newest_first(kept), abandoned=_newest_first(abandoned))
 
 
+def _rank(version: VersionFigures) -> tuple[int, str]:
+    """Return the rank of the run that made a version, which decides for readers too."""
+    return Epochs(()).rank(version.run_key, version.epoch)
+
+
 def _versions(manifests: Iterable[Made], known: KnownNames) -> Iterable[VersionFigures]:
     found: dict[tuple[int, str], dict[str, Made]] = {}
     for made in manifests:
@@ -101,7 +108,7 @@ def _versions(manifests: Iterable[Made], known: KnownNames) -> Iterable[VersionF
 
 
 def _by_run(ranked: Sequence[VersionFigures]) -> Iterable[Sequence[VersionFigures]]:
-    """Yield the versions of each run, by the run's highest epoch."""
+    """Yield the versions of each run, by the run's highest rank."""
     runs: dict[str, list[VersionFigures]] = {}
     for version in ranked:
         runs.setdefault(version.run_key, []).append(version)
