@@ -10,6 +10,7 @@ from forebay_state_api.observing import DirectoryWatch, OperatorWatch
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.storage import CountingStorage
+from forebay_state_api.versions.epochs import EpochEntry
 from forebay_state_api.versions.history import remember
 from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.pins import Pin
@@ -114,6 +115,28 @@ def test_no_abandoned_version_is_in_progress_after_going_back(job, storage):
     job.commit(job.begin(6, 1, run="b", epoch=2))
     made = OperatorWatch(storage).refresh().in_progress
     assert (made.version, made.begun, made.subtasks, made.committed) == (6, job.clock.now, 1, 1)
+
+
+def test_a_run_that_went_back_and_completed_nothing_is_in_progress(job, storage):
+    job.versions(1, 8)
+    job.begin(9, 0)
+    made = job.begin(4, 1, run="b", epoch=2)
+    storage.put(EpochEntry(2, 3, made.run_key, "0" * 16).name, b"")
+    view = OperatorWatch(storage).refresh()
+    assert view.newest.version == 8
+    assert (view.in_progress.version, view.in_progress.subtasks) == (4, 1)
+    job.commit(made)
+    assert OperatorWatch(storage).refresh().in_progress.committed == 1
+    job.commit(job.begin(4, 0, run="b", epoch=2))
+    view = OperatorWatch(storage).refresh()
+    assert (view.newest.version, view.in_progress) == (4, None)
+
+
+def test_a_run_that_has_begun_nothing_yet_leaves_nothing_in_progress(job, storage):
+    job.version(1)
+    job.begin(2, 0)
+    storage.put(EpochEntry(2, 1, "b" * 16, "0" * 16).name, b"")
+    assert OperatorWatch(storage).refresh().in_progress is None
 
 
 def test_of_a_version_that_two_runs_began_the_newer_run_counts(job, storage):

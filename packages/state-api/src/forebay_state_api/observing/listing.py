@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from forebay_state_api.observing.compactions import CompactionFolder, compaction
 from forebay_state_api.observing.known_names import KnownNames
 from forebay_state_api.observing.timeline import Timeline, timeline_of
 from forebay_state_api.versions import layout
+from forebay_state_api.versions.epochs import EpochEntry, Epochs
 from forebay_state_api.versions.history import HistoryBlock
 from forebay_state_api.versions.markers import Made
 from forebay_state_api.versions.pins import FOREVER, PinEntry, newest_renewals, pins_among
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
-    from forebay_state_api.observing.figures_of_versions import VersionFigures
-    from forebay_state_api.versions.layout import Coordinates
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -86,26 +85,46 @@ class OperatorListing:
         return sum(info.size for info in self.below(layout.DATA))
 
     @cached_property
+    def epochs(self) -> Epochs:
+        """The epochs of the operator's runs."""
+        found = (EpochEntry.parse(info.name) for info in self.below(layout.EPOCHS))
+        return Epochs([entry for entry in found if entry is not None])
+
+    @cached_property
     def being_made(self) -> Sequence[Made]:
         """Markers and manifests of the version that the newest run is making.
 
-        Empty unless it began a version newer than the newest complete one. What an older run left
-        of later versions does not count: a newer run has gone back and will make them again.
+        Empty unless a subtask of that run began a version after those that the run has completed.
+        A run that went back makes versions again that older runs completed. What older runs left of
+        later versions does not count: nobody completes it any more.
         """
         newest = self.timeline.newest
         made = self._made_above(0 if newest is None else newest.version)
-        rank = max((_rank(one.by) for one in made), default=(0, ""))
-        if newest is not None and rank < _rank(newest):
-            return []
-        of_run = [one for one in made if one.by.run_key == rank[1]]
+        run_key = self._newest_run(made)
+        if newest is not None and run_key != newest.run_key:  # it has completed nothing
+            made = self._made_by(run_key)
+        of_run = [one for one in made if one.by.run_key == run_key]
         version = max((one.by.version for one in of_run), default=0)
         return [one for one in of_run if one.by.version == version]
+
+    def _newest_run(self, made: Sequence[Made]) -> str:
+        """Return the newest of all runs: one with an epoch, or one that made any of these."""
+        newest, entry = self.timeline.newest, self.epochs.newest()
+        runs = {(one.by.run_key, one.by.epoch) for one in made}
+        if newest is not None:
+            runs.add((newest.run_key, newest.epoch))
+        if entry is not None:
+            runs.add((entry.run_key, entry.number))
+        return max((self.epochs.rank(*run) for run in runs), default=(0, ""))[1]
 
     def _made_above(self, version: int) -> Sequence[Made]:
         """Return the markers and manifests of all later versions, of all runs."""
         folder = layout.version_folder(version)  # names of later versions sort before it
-        found = (Made.parse(i) for i in self.below(layout.VERSIONS) if i.name < folder)
-        return [made for made in found if made is not None]
+        return _made(info for info in self.below(layout.VERSIONS) if info.name < folder)
+
+    def _made_by(self, run_key: str) -> Sequence[Made]:
+        """Return the markers and manifests of one run."""
+        return _made(info for info in self.below(layout.VERSIONS) if run_key in info.name)
 
     def begun(self) -> Mapping[int, datetime]:
         """Return when each subtask began the version that is being made; empty if none is."""
@@ -120,9 +139,9 @@ class OperatorListing:
         return self.objects.get(folder, ())
 
 
-def _rank(of: Coordinates | VersionFigures) -> tuple[int, str]:
-    """Return the rank of the run that made something, as `Epochs` orders runs."""
-    return of.epoch, of.run_key
+def _made(objects: Iterable[ObjectInfo]) -> Sequence[Made]:
+    found = map(Made.parse, objects)
+    return [made for made in found if made is not None]
 
 
 def list_operator(storage: ObjectStorage) -> OperatorListing:

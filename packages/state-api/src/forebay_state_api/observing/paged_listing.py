@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from forebay_state_api.observing.known_names import KnownNames
 from forebay_state_api.observing.listing import OperatorListing
 from forebay_state_api.versions import layout
-from forebay_state_api.versions.epochs import EpochEntry, Epochs
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectPage, ObjectStorage
@@ -152,20 +151,15 @@ def _went_back(before: OperatorListing, after: OperatorListing) -> bool:
     if made.version <= newest.version and not same:
         return True
     known = {info.name for info in before.below(layout.EPOCHS)}
-    new = [entry for entry in _entries(after) if entry.name not in known]
+    new = [entry for entry in after.epochs.entries if entry.name not in known]
     return any(entry.since < newest.version for entry in new)
 
 
 def _is_back(listing: OperatorListing) -> bool:
     """Return whether versions are stored beyond those of the newest run."""
-    newest, run = listing.timeline.newest, Epochs(_entries(listing)).newest()
+    newest, run = listing.timeline.newest, listing.epochs.newest()
     if newest is None:
         return False
     if run is not None and run.run_key != newest.run_key and run.since < newest.version:
         return True
     return any(one.version > newest.version for one in listing.timeline.abandoned)
-
-
-def _entries(listing: OperatorListing) -> list[EpochEntry]:
-    found = (EpochEntry.parse(info.name) for info in listing.below(layout.EPOCHS))
-    return [entry for entry in found if entry is not None]
