@@ -13,6 +13,7 @@ from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import OperatorStorage
+from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import put_marker
@@ -20,6 +21,7 @@ from forebay_state_api.versions.savepoints import create_savepoint
 
 HEAP = "/operators/clicks/visits"
 LSM = "/operators/clicks/sessions"
+RUN = "0123456789abcdef"
 
 
 def cells(page: str) -> list[list[str]]:
@@ -42,7 +44,7 @@ def row_of(page: str, first: str) -> list[str]:
     return next(row for row in cells(page) if row and row[0] == first)
 
 
-def begin(state_dir, *, version: int, parallelism: int, epoch: int) -> None:
+def begin(state_dir, *, version: int, parallelism: int, epoch: int, run: str = RUN) -> None:
     """Begin a version with the first subtask of some run."""
     made = Coordinates(
         version=version,
@@ -51,7 +53,7 @@ def begin(state_dir, *, version: int, parallelism: int, epoch: int) -> None:
         subtask=0,
         range=key_group_range_of(0, parallelism, 128),
         epoch=epoch,
-        run_key="0123456789abcdef",
+        run_key=run,
         attempt_id=1,
         random_id="0" * 24,
     )
@@ -79,11 +81,24 @@ def test_the_timeline_shows_each_version_with_its_rows(console):
 
 def test_a_version_is_being_made_only_by_the_newest_run(tmp_path, new_console, new_job):
     new_job(tmp_path).run(2)
-    begin(tmp_path, version=5, parallelism=3, epoch=0)
+    begin(tmp_path, version=5, parallelism=3, epoch=0, run="f" * 16)
     assert "is being made" not in new_console(tmp_path).page(HEAP), "an older run began it"
     begin(tmp_path, version=3, parallelism=3, epoch=9)
     page = new_console(tmp_path).page(HEAP)
     assert "Version 3 is being made: 1 of 3 subtasks have begun" in page
+
+
+@pytest.mark.parametrize(("version", "parallelism"), [(2, 3), (3, 5), (7, 2)])
+def test_the_version_being_made_is_the_one_that_was_begun(
+    version, parallelism, tmp_path, new_console, new_job
+):
+    """It may follow skipped ones, or be made again, by another number of subtasks."""
+    new_job(tmp_path).run(3)
+    begin(tmp_path, version=version, parallelism=parallelism, epoch=9)
+    storage = OperatorStorage(open_storage(str(tmp_path)), "clicks/visits")
+    storage.put(EpochEntry(9, version - 1, RUN, UNKNOWN_SPARK_RUN).name, b"")
+    page = new_console(tmp_path).page(HEAP)
+    assert f"Version {version} is being made: 1 of {parallelism} subtasks have begun" in page
 
 
 @pytest.mark.parametrize("last", ["300", "1000", "7", "-1", "x"])

@@ -129,6 +129,17 @@ def test_a_run_that_went_back_shows_when_all_pages_were_read(job, storage, in_pa
         before = wanted
 
 
+def test_what_a_run_that_went_back_begins_shows_when_all_pages_were_read(job, storage, in_pages):
+    enter(storage, job, 1, 0, "a")
+    job.versions(1, 20)
+    pages = whole(in_pages)
+    enter(storage, job, 2, 8, "b")
+    for _ in range(len(storage.list()) // PAGE + 3):
+        assert pages.refresh() <= 2
+    made = pages.listing().in_progress
+    assert (made.version, made.subtasks, made.parallelism) == (9, 1, 2)
+
+
 def test_more_new_versions_than_a_page_holds_are_all_read(job, storage, in_pages):
     job.versions(1, 10)
     pages = whole(in_pages)

@@ -47,7 +47,7 @@ def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
         "shown": len(recent),
         "columns": columns,
         "families": _families(columns),
-        "begun": operator.listing.begun(),
+        "made": operator.listing.in_progress,
         "abandoned": len(operator.timeline.abandoned),
         "charts": [chart for chart in _charts(operator, columns) if chart is not None],
     }

@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
     from forebay_state_api.observing.history import HistoryReader
     from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
-    from forebay_state_api.observing.listing import OperatorListing, list_operator
+    from forebay_state_api.observing.listing import (
+        BatchInProgress,
+        OperatorListing,
+        list_operator,
+    )
     from forebay_state_api.observing.operators import StoredOperator, stored_operators
     from forebay_state_api.observing.paged_listing import PagedListing
     from forebay_state_api.observing.symptoms import Symptom, symptoms_of
     from forebay_state_api.observing.timeline import Timeline, timeline_of
-    from forebay_state_api.observing.watching import (
-        BatchInProgress,
-        HotKeyGroups,
-        OperatorView,
-        OperatorWatch,
-    )
+    from forebay_state_api.observing.watching import HotKeyGroups, OperatorView, OperatorWatch
 
 __all__ = [
     "BatchInProgress",
@@ -64,6 +63,7 @@ _HOMES: Final = {
         "key_groups_of",
     ),
     "forebay_state_api.observing.listing": (
+        "BatchInProgress",
         "OperatorListing",
         "list_operator",
     ),
@@ -81,7 +81,6 @@ _HOMES: Final = {
         "timeline_of",
     ),
     "forebay_state_api.observing.watching": (
-        "BatchInProgress",
         "HotKeyGroups",
         "OperatorView",
         "OperatorWatch",

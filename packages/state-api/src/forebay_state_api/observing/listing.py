@@ -23,6 +23,21 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 
+@attrs.frozen(kw_only=True)
+class BatchInProgress:
+    """The version that subtasks are making now."""
+
+    version: int
+    begun: datetime
+    """When the first subtask began, by the store's clock."""
+    parallelism: int
+    """Subtasks of the version."""
+    subtasks: int
+    """Subtasks that have begun."""
+    committed: int
+    """Subtasks that have committed."""
+
+
 @attrs.frozen(kw_only=True, slots=False)
 class OperatorListing:
     """All objects of an operator's folder, sorted by what they are. Nothing was read."""
@@ -133,6 +148,22 @@ class OperatorListing:
             if not made.manifest:
                 found[made.by.subtask] = made.modified
         return found
+
+    @cached_property
+    def in_progress(self) -> BatchInProgress | None:
+        """The version that is being made; ``None`` between micro-batches."""
+        begun = self.begun()
+        if not begun:
+            return None
+        newest = max(self.being_made, key=lambda made: made.by.attempt_id).by
+        done = {one.by.subtask for one in self.being_made if one.manifest}
+        return BatchInProgress(
+            version=newest.version,
+            begun=min(begun.values()),
+            parallelism=newest.parallelism,
+            subtasks=len(begun),
+            committed=len(done & begun.keys()),
+        )
 
     def below(self, folder: str) -> Sequence[ObjectInfo]:
         """Return the objects of one folder."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
-    from forebay_state_api.observing.listing import OperatorListing
+    from forebay_state_api.observing.listing import BatchInProgress, OperatorListing
     from forebay_state_api.observing.timeline import Timeline
 
 REQUESTS: Final = 3
@@ -46,19 +45,6 @@ class HotKeyGroups:
 
 
 @attrs.frozen(kw_only=True)
-class BatchInProgress:
-    """The version that subtasks are making now."""
-
-    version: int
-    begun: datetime
-    """When the first subtask began, by the store's clock."""
-    subtasks: int
-    """Subtasks that have begun."""
-    committed: int
-    """Subtasks that have committed."""
-
-
-@attrs.frozen(kw_only=True, slots=False)
 class OperatorView:
     """An operator at the moment of a refresh."""
 
@@ -84,20 +70,10 @@ class OperatorView:
         newest = self.newest
         return [] if newest is None else [key for key in COUNTS if newest.count(key) is None]
 
-    @cached_property
+    @property
     def in_progress(self) -> BatchInProgress | None:
         """The version that is being made; ``None`` between micro-batches."""
-        begun = self.listing.begun()
-        if not begun:
-            return None
-        made = self.listing.being_made
-        done = {one.by.subtask for one in made if one.manifest}
-        return BatchInProgress(
-            version=made[0].by.version,
-            begun=min(begun.values()),
-            subtasks=len(begun),
-            committed=len(done & begun.keys()),
-        )
+        return self.listing.in_progress
 
     def hot_key_groups(self, most: int) -> HotKeyGroups | None:
         """Return the key groups with the most rows of the `busiest` subtask; ``None`` if unknown.
