@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.observing import DirectoryWatch, OperatorWatch
+from forebay_state_api.observing import DirectoryWatch, OperatorWatch, stored_operators
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.storage import CountingStorage
@@ -189,6 +189,13 @@ def test_a_directory_s_operators_come_and_go(root, make_job):
     assert [one.uid for one in DirectoryWatch(root, uid="b").views()] == ["b"]
     root.delete([info.name for info in root.list("q/a/")])
     assert [one.uid for one in watch.refresh()] == ["b"]
+
+
+def test_folders_that_nobody_named_like_an_operator_keep_their_names(root):
+    for folder in ("\N{LATIN SMALL LETTER L WITH STROKE}/x", "=ff/y", "q/a"):
+        root.put(f"{folder}/object", b"")
+    found = [(one.query, one.uid) for one in stored_operators(root)]
+    assert found == [("=ff", "y"), ("q", "a"), ("\N{LATIN SMALL LETTER L WITH STROKE}", "x")]
 
 
 class Denying(ForwardingStorage):

@@ -54,5 +54,5 @@ def name_of(folder: str) -> str:
     """Return the name of the query or operator whose folder this is."""
     try:
         return unescaped(folder)
-    except UnicodeDecodeError:  # not one of ours
+    except UnicodeError:  # not one of ours
         return folder
