@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from forebay_state_api.contract.files import StateFile
@@ -79,6 +81,57 @@ def test_what_is_no_number_of_a_version_is_not_here(console, number):
     answer = console.get(f"{HEAP}/versions/{number}")
     assert answer.status_code == 404
     assert len(answer.text) < 10_000
+
+
+class Unlistable(ForwardingStorage):
+    """Cannot list the operators of the queries in ``denied``."""
+
+    def __init__(self, inner, *denied, error=StorageError):
+        super().__init__(inner)
+        self.denied, self._error = {*denied}, error
+
+    def list_folders(self, prefix=""):
+        if prefix in self.denied:
+            raise self._error("user-7 may not list")
+        return super().list_folders(prefix)
+
+
+@pytest.fixture
+def unlistable(tmp_path, new_job):
+    """A state directory with two queries, of which one cannot be listed."""
+    new_job(tmp_path).run(1)
+    shutil.copytree(tmp_path / "clicks", tmp_path / "carts")
+    return Unlistable(open_storage(tmp_path), "carts")
+
+
+@pytest.mark.usefixtures("no_rest")
+def test_a_query_that_cannot_be_listed_leaves_the_others(unlistable, new_console):
+    console = new_console(unlistable, ttl_s=0)
+    page = console.page("/")
+    assert "1 operator of 2 queries" in page
+    assert [page.count(part) for part in ("not readable", "may not list", f'"{HEAP}"')] == [1, 1, 1]
+    answer = console.get("/operators/carts/visits")
+    assert (answer.status_code, "may not list" in answer.text) == (502, True)
+    assert console.get("/operators/cars/visits").status_code == 404
+    unlistable.denied.clear()
+    assert "not readable" not in console.page("/")
+    unlistable.denied.add("carts")
+    page = console.page("/")
+    assert ("2 operators of 2 queries" in page, page.count("not readable")) == (True, 1)
+    assert console.get("/operators/carts/visits").status_code == 200, "it was known"
+    unlistable.denied.add("clicks")
+    assert console.get("/").status_code == 502
+
+
+@pytest.mark.usefixtures("no_rest")
+def test_an_error_that_nobody_expected_is_one_querys_too(unlistable, new_console, caplog):
+    console = new_console(Unlistable(unlistable.inner, "carts", error=RuntimeError), ttl_s=0)
+    for path in ("/", "/metrics", "/"):
+        answer = console.get(path)
+        assert (answer.status_code, "user-7" in answer.text) == (200, False)
+    assert "RuntimeError" in answer.text
+    (logged,) = caplog.records
+    assert logged.args == ("carts", "RuntimeError")
 
 
 class NoList(ForwardingStorage):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -142,6 +143,19 @@ class Damaged(ForwardingStorage):
         return request()
 
 
+class Unlistable(ForwardingStorage):
+    """Cannot list the operators of the queries in ``denied``: of one, at first."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.denied = {"clicks"}
+
+    def list_folders(self, prefix=""):
+        if prefix in self.denied:
+            raise StorageError("nobody can list it")
+        return super().list_folders(prefix)
+
+
 def totals(console, uid, name="forebay_keyed_rows_in_total"):
     """Return the counter of an operator, or ``None`` if it has none."""
     answer = console.get("/metrics")
@@ -194,6 +208,25 @@ def test_what_was_there_at_the_first_scrape_counts_from_where_it_can_be_read(
     assert totals(console, "b") == 0
     three["b"].run(1)
     assert [totals(console, uid) for uid in "abc"] == [80, 80, 80]
+
+
+@pytest.mark.long
+def test_operators_that_the_first_scrape_could_not_list_count_from_where_they_are_found(
+    tmp_path, job, new_job, new_console, caplog
+):
+    new_job(tmp_path, "other").run(1)
+    shutil.move(tmp_path / "clicks" / "other", tmp_path / "carts" / "other")
+    storage = Unlistable(open_storage(tmp_path))
+    console = new_console(storage, ttl_s=0)
+    assert [totals(console, uid) for uid in ("visits", "other")] == [None, 0]
+    assert [one.args for one in caplog.records] == [("clicks", "StorageError")]
+    storage.denied.clear()
+    assert totals(console, "visits") == 0
+    job.run(1)
+    assert totals(console, "visits") == 80
+    storage.denied.add("clicks")
+    job.run(1)
+    assert totals(console, "visits") == 160, "what is known is read on"
 
 
 @pytest.mark.long

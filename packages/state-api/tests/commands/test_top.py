@@ -38,6 +38,7 @@ from forebay_state_api.observing import (
     OperatorView,
     StoredOperator,
 )
+from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.figures import COUNTS, Figures
@@ -165,7 +166,7 @@ class Partial:
     """A watch that cannot read one of the two operators."""
 
     def __init__(self, root, **_):
-        self.problems = {}
+        self.problems, self.unlisted = {}, {}
         self.found = DirectoryWatch(root).views()
 
     def views(self):
@@ -202,6 +203,34 @@ def test_an_operator_that_cannot_be_read_is_named_once_too(stored, monkeypatch):
     sessions, visits = json.loads(written.stdout)
     assert sessions == {"query": "clicks", "uid": "sessions", "problem": "Access Denied"}
     assert (visits["version"], visits["problem"]) == (813, None)
+
+
+class Unlistable(ForwardingStorage):
+    """Cannot list the operators of one query."""
+
+    def list_folders(self, prefix=""):
+        if prefix == "carts":
+            raise StorageError("Access\nDenied")
+        return self.inner.list_folders(prefix)
+
+
+def test_a_query_that_cannot_be_listed_is_named(stored, make_job, monkeypatch):
+    make_job("carts").version(1)
+    storage = Unlistable(open_storage(stored))
+    monkeypatch.setattr("forebay_state_api.commands.top.state_directory", lambda *_: storage)
+    problem = "operators of query carts: Access Denied"
+    arguments = ["--state-dir", str(stored), "--once"]
+    printed = CliRunner().invoke(top, arguments)
+    assert (printed.exit_code, printed.stderr) == (0, f"not read: {problem}\n")
+    assert "sessions" in printed.stdout
+    carts, sessions, visits = json.loads(CliRunner().invoke(top, [*arguments, "--json"]).stdout)
+    assert carts == {"query": "carts", "uid": None, "problem": "Access Denied"}
+    assert (sessions["problem"], visits["problem"]) == (None, None)
+    watch = DirectoryWatch(storage)
+    live = _Live(watch, screen(stored), 0.001)
+    monkeypatch.setattr(live._read, "set", live._ended.set)
+    live._refresh()
+    assert live._screen.fault == problem
 
 
 @pytest.mark.long

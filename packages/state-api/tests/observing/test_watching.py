@@ -250,6 +250,62 @@ def test_if_no_operator_can_be_read_it_is_an_error(denying, chosen):
         DirectoryWatch(denying, **chosen).views()
 
 
+class Unlistable(Denying):
+    """Denies only lists of the operators of the queries in ``denied``."""
+
+    def list_folders(self, prefix=""):
+        if prefix in self.denied:
+            raise StorageError(f"Access Denied: {prefix}")
+        return self.inner.list_folders(prefix)
+
+    def around(self, operation, name, request):
+        return request()
+
+
+@pytest.fixture
+def unlistable(denying, make_job):
+    """The same state directory with one more query, where only lists of queries are denied."""
+    make_job(denying.inner.child("p/c")).versions(1, 2, metrics=ROWS)
+    return Unlistable(denying.inner)
+
+
+def test_a_query_that_cannot_be_listed_leaves_the_others(unlistable):
+    unlistable.denied.add("p")
+    watch = DirectoryWatch(unlistable)
+    assert [one.uid for one in watch.views()] == ["a", "b"]
+    problems = {query: str(error) for query, error in watch.unlisted.items()}
+    assert (problems, watch.problems) == ({"p": "Access Denied: p"}, {})
+    unlistable.denied.clear()
+    for _ in range(11):
+        found = watch.refresh()
+    assert ({one.uid for one in found}, watch.unlisted) == ({"a", "b", "c"}, {})
+
+
+def test_operators_of_a_query_that_can_be_listed_no_more_are_read_on(unlistable, make_job):
+    watch = DirectoryWatch(unlistable)
+    assert len(watch.views()) == 3
+    unlistable.denied.add("p")
+    make_job(unlistable.inner.child("p/c")).version(3)
+    for _ in range(12):
+        found = {one.uid: view.newest.version for one, view in watch.refresh().items()}
+    assert found == {"a": 2, "b": 2, "c": 3}
+    assert watch.unlisted.keys() == {"p"}
+
+
+@pytest.mark.parametrize("chosen", [{}, {"query": "q"}, {"uid": "a"}])
+def test_if_nothing_can_be_listed_it_is_an_error(unlistable, chosen):
+    unlistable.denied |= {"q"} if chosen else {"p", "q"}
+    with pytest.raises(StorageError, match="Access Denied"):
+        DirectoryWatch(unlistable, **chosen).views()
+
+
+def test_the_list_of_all_operators_has_all_or_fails(unlistable):
+    assert [one.uid for one in stored_operators(unlistable)] == ["c", "a", "b"]
+    unlistable.denied.add("p")
+    with pytest.raises(StorageError, match="Access Denied: p"):
+        stored_operators(unlistable)
+
+
 def test_one_chosen_operator_takes_no_list_of_operators(root, make_job):
     make_job(root.child("q/a")).version(1)
     counting = CountingStorage(root)

@@ -14,15 +14,15 @@ class Faults:
 
     def __init__(self) -> None:
         self._logged: Final[set[tuple[str, str, str, int | None]]] = set()
-        """Operator, class and place of each error: for each operator, no more than there are lines
-        that raise."""
+        """Operator or query, class and place of each error: for each of them, no more than there
+        are lines that raise."""
 
     def named(self, where: str, error: Exception, *, folder: str = "") -> str:
         """Return what a page shows of an error: its class, since its text may hold content.
 
         :param where: the page or the operator that runs into it, for the log.
-        :param folder: of the stored operator that it is about, if it is about one: each operator's
-            error is logged. Never a path that a viewer chose: these have no end.
+        :param folder: of the stored operator or query that it is about, if it is about one: each
+            one's error is logged. Never a path that a viewer chose: these have no end.
         """
         name = type(error).__name__
         last = traceback.extract_tb(error.__traceback__)[-1]

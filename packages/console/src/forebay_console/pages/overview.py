@@ -36,6 +36,7 @@ class OperatorRow:
 
     query: str
     uid: str
+    """Empty for the operators of a query that cannot be listed."""
     path: str
     status: str
     """``running``, ``idle``, ``begun``, ``empty``, or ``unknown`` if its folder cannot be read."""
@@ -53,20 +54,36 @@ class OperatorRow:
 
 def overview(directory: StateDirectory, now: datetime, faults: Faults) -> Mapping[str, Any]:
     """Return what the template shows."""
-    rows = [_row(look, now, faults) for look in directory.looks()]
-    return {"operators": rows, "queries": len({row.query for row in rows})}
+    looks = directory.looks()
+    unlisted = [_unlisted(query, error, faults) for query, error in looks.unlisted.items()]
+    operators = [_row(look, now, faults) for look in looks.operators]
+    rows = sorted([*unlisted, *operators], key=lambda row: (row.query, row.uid))
+    return {
+        "operators": rows,
+        "count": len(operators),
+        "queries": len({row.query for row in rows}),
+    }
 
 
 def _row(look: Look, now: datetime, faults: Faults) -> OperatorRow:
     """Return an operator's row; an error of this operator leaves the others."""
     try:
         return row_of(look.view(), now)
-    except ForebayError as error:
-        problem = str(error)
     except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
-        folder = look.stored.folder
-        problem = faults.named(folder, error, folder=folder)
-    return attrs.evolve(_names(look.stored), problem=problem)
+        problem = _problem(look.stored.folder, error, faults)
+        return attrs.evolve(_names(look.stored), problem=problem)
+
+
+def _unlisted(query: str, error: Exception, faults: Faults) -> OperatorRow:
+    """Return the row of a query whose operators could not be listed."""
+    problem = _problem(query, error, faults)
+    return OperatorRow(query=query, uid="", path="", status="unknown", problem=problem)
+
+
+def _problem(folder: str, error: Exception, faults: Faults) -> str:
+    if isinstance(error, ForebayError):
+        return str(error)
+    return faults.named(folder, error, folder=folder)
 
 
 def row_of(operator: OperatorView, now: datetime) -> OperatorRow:

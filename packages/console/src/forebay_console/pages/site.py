@@ -39,6 +39,7 @@ from forebay_console.pages.version import version
 from forebay_console.watching.content import ContentReader
 from forebay_console.watching.exposition import StateDirectoryCollector
 from forebay_state_api.errors import ForebayError
+from forebay_state_api.versions.contents import name_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -175,6 +176,9 @@ class _Site:
         folder = f"{request.path_params['query']}/{request.path_params['uid']}"
         found = self._directory.by_folder().get(folder)
         if found is None:
+            unlisted = self._directory.unlisted().get(name_of(request.path_params["query"]))
+            if unlisted is not None:
+                raise unlisted
             raise HTTPException(404, "No such operator is stored in this state directory.")
         request.state.folder = folder
         return found

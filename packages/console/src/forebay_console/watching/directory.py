@@ -10,7 +10,7 @@ import attrs
 
 from forebay_console.watching.fresh import Fresh
 from forebay_console.watching.operator import OperatorView, WatchedOperator
-from forebay_state_api.observing import StoredOperator, stored_operators
+from forebay_state_api.observing import FoundOperators, StoredOperator, find_operators
 from forebay_state_api.observing.several import for_each
 
 if TYPE_CHECKING:
@@ -48,6 +48,16 @@ class Look:
             return cls(operator=operator, found=error)
 
 
+@attrs.frozen(kw_only=True)
+class Looks:
+    """All operators, as they were looked at together."""
+
+    operators: Sequence[Look]
+    """Sorted by query and uid."""
+    unlisted: Mapping[str, Exception]
+    """Query → why its operators could not be listed; those that were known are looked at."""
+
+
 class StateDirectory:
     """The operators of a state directory, each watched with one cache for all viewers."""
 
@@ -68,7 +78,7 @@ class StateDirectory:
         self.root: Final = root
         self.settings: Final = settings
         self._ttl_s: Final = ttl_s
-        self._stored: Final = Fresh(lambda: stored_operators(root), operators_s)
+        self._found: Final = Fresh(self._find, operators_s)
         self._lock: Final = threading.Lock()
         self._watched: dict[str, WatchedOperator] = {}
 
@@ -78,22 +88,38 @@ class StateDirectory:
         return self.root.url
 
     def operators(self) -> Sequence[WatchedOperator]:
-        """Return all operators, sorted by query and uid."""
-        stored = self._stored.get()
-        with self._lock:
-            known = self._watched
-            self._watched = {
-                one.folder: known.get(one.folder) or self._watch(one) for one in stored
-            }
-            return list(self._watched.values())
+        """Return all operators, sorted by query and uid.
 
-    def looks(self) -> Sequence[Look]:
-        """Look at all operators, sorted by query and uid. Raises the errors of listing them."""
-        return for_each(self.root, self.operators(), Look.at)
+        Of a query that cannot be listed these are the ones that were known before.
+        """
+        return self._watched_of(self._found.get())
+
+    def looks(self) -> Looks:
+        """Look at all operators. Raises the error of listing them if no query can be listed."""
+        found = self._found.get()
+        operators = for_each(self.root, self._watched_of(found), Look.at)
+        return Looks(operators=operators, unlisted=found.unlisted)
+
+    def unlisted(self) -> Mapping[str, Exception]:
+        """Return query → why its operators could not be listed."""
+        return self._found.get().unlisted
 
     def by_folder(self) -> Mapping[str, WatchedOperator]:
         """Return operator's folder → operator."""
         return {one.stored.folder: one for one in self.operators()}
+
+    def _find(self) -> FoundOperators:
+        with self._lock:
+            known = [one.stored for one in self._watched.values()]
+        return find_operators(self.root, known=known)
+
+    def _watched_of(self, found: FoundOperators) -> Sequence[WatchedOperator]:
+        with self._lock:
+            known = self._watched
+            self._watched = {
+                one.folder: known.get(one.folder) or self._watch(one) for one in found.operators
+            }
+            return list(self._watched.values())
 
     def _watch(self, stored: StoredOperator) -> WatchedOperator:
         return WatchedOperator(self.root, stored, ttl_s=self._ttl_s)

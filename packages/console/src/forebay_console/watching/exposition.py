@@ -8,14 +8,15 @@ Where the query went back, the versions that it makes again count again, as in t
 metrics. After a restart of the console counters begin at 0 again, which Prometheus expects of a
 process.
 
-An operator that cannot be read keeps its last numbers, and the others are read.
+An operator that cannot be read keeps its last numbers, and the others are read; so do the
+operators of a query that cannot be listed.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -134,32 +135,38 @@ class StateDirectoryCollector(Collector):
         """Nothing is read yet.
 
         :param directory: whose operators count; what is committed after the first scrape counts.
-        :param on_error: called with the folder of an operator that cannot be read, at each scrape.
+        :param on_error: called at each scrape with the folder of an operator that cannot be read,
+            and with the name of a query that cannot be listed.
         """
         self._directory: Final = directory
         self._on_error: Final = on_error
         self._lock: Final = threading.Lock()
         self._totals: Final[dict[str, OperatorTotals]] = {}
-        self._first: Collection[str] | None = None
-        """Folders of the operators that the first scrape found, readable or not."""
+        self._first: frozenset[str] | None = None
+        """Folders of the operators that the first scrape found, readable or not, and names of the
+        queries that it could not list."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric with all operators. Raises the errors of listing the operators.
+        """Yield each metric with all operators. Raises the error of listing the operators.
 
         An operator that cannot be read has the numbers of the last time, if there were any.
         """
         with self._lock:
             looks = self._directory.looks()
             if self._first is None:
-                self._first = {one.stored.folder for one in looks}
-            for one in looks:
+                folders = [one.stored.folder for one in looks.operators]
+                self._first = frozenset([*folders, *looks.unlisted])
+            for query, error in looks.unlisted.items():
+                self._on_error(query, error)
+            for one in looks.operators:
                 try:
-                    self._update(one, from_now=one.stored.folder in self._first)
+                    from_now = not self._first.isdisjoint((one.stored.folder, one.stored.query))
+                    self._update(one, from_now=from_now)
                 except Exception as error:  # noqa: BLE001 - a damaged name, no rights
                     self._on_error(one.stored.folder, error)
             totals = [
                 (one.stored, self._totals[one.stored.folder])
-                for one in looks
+                for one in looks.operators
                 if one.stored.folder in self._totals
             ]
             yield from [_family(metric, totals) for metric in _SHOWN]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,6 @@ from forebay_state_api.observing.plain import plain_operator
 from forebay_state_api.threads import start_thread
 
 if TYPE_CHECKING:
-    from forebay_state_api.observing import StoredOperator
     from forebay_state_api.settings import Settings
 
 _LOOK_S: Final = 0.2
@@ -66,8 +66,8 @@ def top(
         screen = attrs.evolve(screen, fault=_fault(watch), fits=True)
         _Live(watch, screen, interval.total_seconds()).run(console())
         return
-    for operator, error in watch.problems.items():
-        click.echo(f"not read: {_named(operator, error)}", err=True)
+    for problem in _problems(watch):
+        click.echo(f"not read: {problem}", err=True)
     if as_json:
         print_json(_plain(watch, screen))
     else:
@@ -75,9 +75,16 @@ def top(
 
 
 def _plain(watch: DirectoryWatch, screen: TopScreen) -> list[dict[str, Any]]:
-    """Return all operators as plain data; of one without a view only its names and the problem."""
+    """Return all operators as plain data; of one without a view only its names and the problem.
+
+    A query whose operators could not be listed is there without a uid.
+    """
     problems = {one: _text(error) for one, error in watch.problems.items()}
-    return [
+    unlisted: list[dict[str, Any]] = [
+        {"query": query, "uid": None, "problem": _text(error)}
+        for query, error in watch.unlisted.items()
+    ]
+    return unlisted + [
         {
             "query": one.query,
             "uid": one.uid,
@@ -89,12 +96,16 @@ def _plain(watch: DirectoryWatch, screen: TopScreen) -> list[dict[str, Any]]:
 
 
 def _fault(watch: DirectoryWatch) -> str:
-    """Return the operators that could not be read, with the reasons, in one line."""
-    return "; ".join(_named(operator, error) for operator, error in watch.problems.items())
+    """Return what could not be read, with the reasons, in one line."""
+    return "; ".join(_problems(watch))
 
 
-def _named(operator: StoredOperator, error: Exception) -> str:
-    return f"operator {operator.uid} of query {operator.query}: {_text(error)}"
+def _problems(watch: DirectoryWatch) -> Iterator[str]:
+    """Yield each query that could not be listed, and each operator that could not be read."""
+    for query, error in watch.unlisted.items():
+        yield f"operators of query {query}: {_text(error)}"
+    for operator, error in watch.problems.items():
+        yield f"operator {operator.uid} of query {operator.query}: {_text(error)}"
 
 
 def _text(error: Exception) -> str:

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
         OperatorListing,
         list_operator,
     )
-    from forebay_state_api.observing.operators import StoredOperator, stored_operators
+    from forebay_state_api.observing.operators import (
+        FoundOperators,
+        StoredOperator,
+        find_operators,
+        stored_operators,
+    )
     from forebay_state_api.observing.paged_listing import PagedListing
     from forebay_state_api.observing.symptoms import Symptom, symptoms_of
     from forebay_state_api.observing.timeline import Timeline, timeline_of
@@ -31,6 +36,7 @@ __all__ = [
     "BatchInProgress",
     "CompactionFolder",
     "DirectoryWatch",
+    "FoundOperators",
     "HistoryReader",
     "HotKeyGroups",
     "KeyGroups",
@@ -43,6 +49,7 @@ __all__ = [
     "Symptom",
     "Timeline",
     "VersionFigures",
+    "find_operators",
     "key_groups_of",
     "list_operator",
     "stored_operators",
@@ -68,7 +75,9 @@ _HOMES: Final = {
         "list_operator",
     ),
     "forebay_state_api.observing.operators": (
+        "FoundOperators",
         "StoredOperator",
+        "find_operators",
         "stored_operators",
     ),
     "forebay_state_api.observing.paged_listing": ("PagedListing",),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.observing.operators import StoredOperator, stored_operators
+from forebay_state_api.observing.operators import StoredOperator, find_operators
 from forebay_state_api.observing.several import for_each
 from forebay_state_api.observing.watching import REQUESTS, OperatorView, OperatorWatch
 from forebay_state_api.versions.contents import what_is_there
@@ -33,19 +33,26 @@ class DirectoryWatch:
         self._watches: dict[StoredOperator, OperatorWatch] = {}
         self._views: dict[StoredOperator, OperatorView] = {}
         self._problems: dict[StoredOperator, Exception] = {}
+        self._unlisted: Mapping[str, Exception] = {}
 
     @property
     def problems(self) -> Mapping[StoredOperator, Exception]:
         """The operators that could not be read when last tried; their views are older, or none."""
         return dict(self._problems)
 
+    @property
+    def unlisted(self) -> Mapping[str, Exception]:
+        """The queries whose operators could not be listed when last tried; known ones stay."""
+        return self._unlisted
+
     def refresh(self) -> Mapping[StoredOperator, OperatorView]:
         """Return a view of each operator, by its names; none of those that have no view yet.
 
         Makes at most `REQUESTS` requests for each operator. Once in `LIST_EVERY` times it looks for
         new operators instead of at those it knows: one request, and one for each query. An operator
-        that cannot be read is among the `problems`. Raises `ConfigurationError` if there is no
-        state, `StorageError`, and the first problem if no operator can be read.
+        that cannot be read is among the `problems`, and a query that cannot be listed is
+        `unlisted`. Raises `ConfigurationError` if there is no state, `StorageError`, and the first
+        problem if no query can be listed or no operator can be read.
         """
         looks = self._refreshes % LIST_EVERY == 0
         if looks:
@@ -54,7 +61,7 @@ class DirectoryWatch:
             self._look(1 if looks and self._searches else REQUESTS)
         found = {one: view for one, view in self._views.items() if view.listing.objects}
         if self._has_all and not (found or self._problems):
-            raise self._nothing()
+            raise next(iter(self._unlisted.values()), None) or self._nothing()
         self._refreshes += 1
         return found
 
@@ -78,9 +85,11 @@ class DirectoryWatch:
         return self._query is None or self._uid is None
 
     def _find(self) -> None:
-        found = stored_operators(self._root, query=self._query, uid=self._uid)
+        query, uid, known = self._query, self._uid, self._watches
+        seen = find_operators(self._root, query=query, uid=uid, known=known)
+        found, self._unlisted = seen.operators, seen.unlisted
         self._watches = {
-            one: self._watches.get(one) or OperatorWatch(one.storage(self._root)) for one in found
+            one: known.get(one) or OperatorWatch(one.storage(self._root)) for one in found
         }
         self._views = {one: self._views[one] for one in found if one in self._views}
         self._problems = {one: self._problems[one] for one in found if one in self._problems}
