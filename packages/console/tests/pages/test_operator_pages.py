@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import html
 import re
+from datetime import timedelta
 
 import pytest
 
-from forebay_console.pages import formats
+from forebay_console.pages import formats, overview
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.storage import ClockedStorage
 from forebay_state_api.versions import OperatorStorage
 from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry
 from forebay_state_api.versions.layout import Coordinates
@@ -101,6 +104,32 @@ def test_the_version_being_made_is_the_one_that_was_begun(
     assert f"Version {version} is being made: 1 of {parallelism} subtasks have begun" in page
 
 
+def test_a_query_that_went_back_runs_while_it_makes_versions_again(new_console):
+    clock = ManualClock()
+    root = ClockedStorage(MemoryStorage("memory://went-back"), clock)
+    operator = OperatorStorage(root, "clicks/visits")
+
+    def status() -> str:
+        view = new_console(root).directory.by_folder()["clicks/visits"].look()
+        return overview.row_of(view, clock.now).status
+
+    for version in range(1, 7):
+        clock.advance(timedelta(seconds=10))
+        put_version(operator, version, "a", {})
+    assert status() == "running"
+    clock.advance(timedelta(hours=1))
+    put_marker(operator, coordinates(7, "a"))
+    entry = EpochEntry(2, 3, "b" * 16, UNKNOWN_SPARK_RUN)
+    operator.put(entry.name, b"")
+    assert status() == "idle", "the marker is of the older run"
+    put_marker(operator, coordinates(4, "b"))
+    assert status() == "running", "version 4 is being made again"
+    clock.advance(timedelta(hours=1))
+    assert status() == "idle"
+    put_version(operator, 4, "b", {})
+    assert status() == "running"
+
+
 @pytest.mark.parametrize("last", ["300", "1000", "7", "-1", "x"])
 def test_a_viewer_chooses_among_the_offered_numbers_of_versions(console, last):
     chosen = last if last in ("300", "1000") else "60"
@@ -141,8 +170,8 @@ def test_an_old_version_is_compared_with_the_one_before_it(new_console, newer):
     assert "it was the first micro-batch after a restart" in page
 
 
-def put_version(operator, version: int, run: str, metrics: dict[str, object]) -> None:
-    by = Coordinates(
+def coordinates(version: int, run: str) -> Coordinates:
+    return Coordinates(
         version=version,
         max_parallelism=8,
         parallelism=1,
@@ -153,8 +182,11 @@ def put_version(operator, version: int, run: str, metrics: dict[str, object]) ->
         attempt_id=version,
         random_id=f"{version:024x}",
     )
+
+
+def put_version(operator, version: int, run: str, metrics: dict[str, object]) -> None:
     manifest = Manifest(
-        made=by,
+        made=coordinates(version, run),
         uid="visits",
         backend="toy",
         parents=[],

@@ -14,6 +14,7 @@ import sys
 import termios
 import time
 from datetime import UTC, datetime
+from io import StringIO
 
 import pytest
 from click.testing import CliRunner
@@ -203,6 +204,43 @@ def test_an_operator_that_cannot_be_read_is_named_once_too(stored, monkeypatch):
     sessions, visits = json.loads(written.stdout)
     assert sessions == {"query": "clicks", "uid": "sessions", "problem": "Access Denied"}
     assert (visits["version"], visits["problem"]) == (813, None)
+
+
+@pytest.fixture
+def first_screens(monkeypatch):
+    """The screens that live views begin with."""
+    shown = []
+    terminal = Console(force_terminal=True, file=StringIO())
+    monkeypatch.setattr("forebay_state_api.commands.top.console", lambda: terminal)
+    monkeypatch.setattr(_Live, "run", lambda live, _: shown.append(live._screen))
+    return shown
+
+
+def test_the_first_live_screen_names_what_could_not_be_read(
+    stored, invoke, first_screens, monkeypatch
+):
+    monkeypatch.setattr("forebay_state_api.commands.top.DirectoryWatch", Partial)
+    invoke(top, "--state-dir", stored)
+    lines = drawn(*first_screens, 80, 20)
+    assert lines[1].startswith(f"not refreshed: {PROBLEM}")
+    assert any("visits" in line for line in lines)
+
+
+def test_storage_that_fails_before_the_first_live_screen_ends_it(
+    stored, invoke, first_screens, monkeypatch
+):
+    storage = Burning(open_storage(stored))
+    monkeypatch.setattr("forebay_state_api.commands.top.state_directory", lambda *_: storage)
+    with pytest.raises(StorageError, match="the store is on fire"):
+        invoke(top, "--state-dir", stored)
+    assert first_screens == []
+
+
+class Burning(ForwardingStorage):
+    """Fails every request."""
+
+    def around(self, operation, name, request):
+        raise StorageError("the store is on fire")
 
 
 class Unlistable(ForwardingStorage):
