@@ -100,6 +100,14 @@ UNNAMED = """() => {
 }"""
 """Returns what a screen reader could not name."""
 
+PAUSE_WHILE_ASKING = """() => {
+  window.fetch = async () => {
+    document.getElementById("pause").click();
+    return new Response(null, { status: 304 });
+  };
+}"""
+"""Pauses the page before its next question is answered."""
+
 
 class Watched:
     """A running job, and the console that shows it."""
@@ -226,6 +234,26 @@ def test_two_viewers_and_a_paused_one(watched, new_page):
     assert not asked
     pages[2].get_by_role("button", name="Pause").click()
     pages[2].locator(f"#v-{version + 1}").wait_for()
+
+
+def test_a_page_that_is_paused_while_it_asks_stays_paused(watched, new_page):
+    page = new_page()
+    page.goto(f"{watched.url}{HEAP}")
+    page.evaluate(PAUSE_WHILE_ASKING)
+    page.locator("#pause[aria-pressed=true]").wait_for()
+    assert page.locator("#live-text").inner_text() == "paused"
+
+
+def test_a_part_that_was_selected_is_shown_later(watched, new_page):
+    page = new_page()
+    page.goto(f"{watched.url}{HEAP}")
+    version = int(page.locator("[id^=v-]").first.inner_text())
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('[data-part] h2'))")
+    watched.commit()
+    page.locator("[data-part=head] dd").first.filter(has_text=str(version + 1)).wait_for()
+    assert page.locator(f"#v-{version + 1}").count() == 0
+    page.evaluate("getSelection().removeAllRanges()")
+    page.locator(f"#v-{version + 1}").wait_for()
 
 
 def test_a_key_is_looked_up_in_a_form_that_stays_as_it_is(watched, new_page):
