@@ -100,13 +100,14 @@ UNNAMED = """() => {
 }"""
 """Returns what a screen reader could not name."""
 
-PAUSE_WHILE_ASKING = """() => {
+PAUSE_WHILE_ASKING = """(fails) => {
   window.fetch = async () => {
     document.getElementById("pause").click();
+    if (fails) throw new TypeError("no connection");
     return new Response(null, { status: 304 });
   };
 }"""
-"""Pauses the page before its next question is answered."""
+"""Pauses the page before its next question is answered, or fails."""
 
 
 class Watched:
@@ -236,10 +237,11 @@ def test_two_viewers_and_a_paused_one(watched, new_page):
     pages[2].locator(f"#v-{version + 1}").wait_for()
 
 
-def test_a_page_that_is_paused_while_it_asks_stays_paused(watched, new_page):
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
+def test_a_page_that_is_paused_while_it_asks_stays_paused(watched, new_page, fails):
     page = new_page()
     page.goto(f"{watched.url}{HEAP}")
-    page.evaluate(PAUSE_WHILE_ASKING)
+    page.evaluate(PAUSE_WHILE_ASKING, fails)
     page.locator("#pause[aria-pressed=true]").wait_for()
     assert page.locator("#live-text").inner_text() == "paused"
 

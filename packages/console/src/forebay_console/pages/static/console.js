@@ -92,7 +92,7 @@ async function ask() {
     if (!paused) show("live", "");
   } catch (error) {
     wait = Math.max(every, Math.min(longest, wait * 2));
-    show(`no answer since ${new Date().toLocaleTimeString()}`, "lost");
+    if (!paused) show(`no answer since ${new Date().toLocaleTimeString()}`, "lost");
   }
   next();
 }
