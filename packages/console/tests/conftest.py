@@ -69,6 +69,9 @@ class Job:
     def process(self, found: list[dict[str, str]]) -> None:
         self._harness.process(found)
 
+    def rescale(self, parallelism: int) -> None:
+        self._harness.restart(parallelism=parallelism)
+
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory):

@@ -99,7 +99,37 @@ def test_a_difference_shows_figures_and_files_without_data(console):
 def test_a_comparison_ends_in_time_and_says_how_far_it_came(open_console, monkeypatch):
     monkeypatch.setattr(content, "MOST_S", -1.0)
     page = open_console.page(f"{HEAP}/difference?older=11&newer=12&state=recent")
-    assert "1 of 3 subtasks were compared" in page
+    assert "compared 1 of 3 parts" in page
+    assert "Nothing changed in what was compared." in page
+    page = open_console.page(f"{HEAP}/difference?older=11&newer=12&state=count")
+    assert "1; compared 0 of 3 parts" in page, "the time is looked at with each change"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("versions", ["older=1&newer=2", "older=2&newer=1"])
+def test_the_parts_are_those_of_the_version_with_more_subtasks(
+    versions, tmp_path, new_console, new_job, monkeypatch
+):
+    job = new_job(tmp_path)
+    job.run(1)
+    job.rescale(1)
+    job.run(1)
+    path = f"{HEAP}/difference?{versions}&state=count"
+    found = texts(new_console(tmp_path, show_data=True).page(path))
+    assert '"user-7"' in found
+    monkeypatch.setattr(content, "MOST_S", -1.0)
+    assert "of 3 parts" in new_console(tmp_path, show_data=True).page(path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("operator", [HEAP, LSM])
+def test_large_parts_are_compared_in_smaller_ones(operator, open_console, monkeypatch):
+    path = f"{operator}/difference?older=11&newer=12&state"
+    whole = texts(open_console.page(f"{path}=count"))
+    monkeypatch.setattr(content, "STEP_BYTES", 1)
+    assert sorted(texts(open_console.page(f"{path}=count"))) == sorted(whole)
+    monkeypatch.setattr(content, "MOST_S", -1.0)
+    assert "compared 1 of 128 parts" in open_console.page(f"{path}=recent")
 
 
 @pytest.mark.parametrize("versions", ["older=1&newer=12", "older=12&newer=1"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -15,6 +14,7 @@ import attrs
 from forebay_state_api.commands.key_text import keys_of
 from forebay_state_api.commands.state_get import found_rows, namespace_of
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.feed import ChangeFeed
 from forebay_state_api.reading.positions import Position
@@ -23,7 +23,6 @@ from forebay_state_api.versions.epochs import RunVersion
 
 if TYPE_CHECKING:
     from forebay_console.watching.operator import WatchedOperator
-    from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.observing import VersionFigures
     from forebay_state_api.reading.changes import Change
     from forebay_state_api.reading.rows import StateRow
@@ -31,8 +30,10 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 256_000_000
 """The largest part of a version, of one subtask, that the console compares."""
+STEP_BYTES: Final = 32_000_000
+"""About the bytes after which a comparison looks at the time, if it finds no change before."""
 MOST_S: Final = 5.0
-"""Seconds after which a comparison ends with the subtask that it is at."""
+"""Seconds after which a comparison ends, even within a part."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,10 +54,10 @@ class Changes:
 
     found: Sequence[Change]
     compared: int
-    """Parts that were compared, of `parts`."""
+    """Parts that were compared to their end, of `parts`."""
     parts: int
     more: bool
-    """Whether there are more changes in the parts that were compared."""
+    """Whether it ended because there are more changes."""
 
 
 class ContentReader:
@@ -111,8 +112,8 @@ class ContentReader:
     ) -> Changes:
         """Return at most ``most`` changes of a state from one version to another.
 
-        Without a key it reads one subtask's part of both versions after another, for `MOST_S`.
-        Raises `ConfigurationError` if a part of either version is larger than `PART_BYTES`.
+        Without a key it reads one part of both versions after another, for `MOST_S`. Raises
+        `ConfigurationError` if a subtask of either version holds more than `PART_BYTES`.
         """
         feed = ChangeFeed(self._source, provisional=True)
         with feed.between(_position(older), _position(newer), undo=True) as difference:
@@ -120,9 +121,9 @@ class ContentReader:
                 keys = keys_of(key, difference.key_codec)
                 found = [one for at in keys for one in difference.key_rows(state, at)]
                 return Changes(found=found[:most], compared=1, parts=1, more=len(found) > most)
-            parts = [subtask.range for subtask in newer.subtasks]
             for version in (older, newer):
                 self._check_size(version)
+            parts = _parts(older, newer)
             return self._compared(lambda part: difference.rows(state, key_groups=part), parts, most)
 
     def _compared(
@@ -134,9 +135,10 @@ class ContentReader:
         until = self._now() + MOST_S
         found: list[Change] = []
         compared = 0
-        for part in parts:
-            found += islice(rows(part), most + 1 - len(found))
-            compared += 1
+        for done, change in _steps(rows, parts):
+            compared = done
+            if change is not None:
+                found.append(change)
             if len(found) > most or self._now() > until:
                 break
         more = len(found) > most
@@ -153,6 +155,28 @@ class ContentReader:
     def _opened(self, version: VersionFigures) -> Snapshot:
         at = RunVersion(version=version.version, run_key=version.run_key)
         return snapshot_of(self._source, at)
+
+
+def _parts(older: VersionFigures, newer: VersionFigures) -> Sequence[KeyGroupRange]:
+    """Return all key groups: the ranges of the version with more subtasks, the large ones cut."""
+    finer = max(newer, older, key=lambda one: len(one.subtasks))
+    size = max(one.count("state_bytes") or 0 for one in (older, newer))
+    most = max(1, STEP_BYTES * finer.max_parallelism // max(1, size))
+    return [
+        KeyGroupRange(start, min(start + most - 1, subtask.range.end))
+        for subtask in finer.subtasks
+        for start in range(subtask.range.start, subtask.range.end + 1, most)
+    ]
+
+
+def _steps(
+    rows: Callable[[KeyGroupRange], Iterator[Change]], parts: Sequence[KeyGroupRange]
+) -> Iterator[tuple[int, Change | None]]:
+    """Yield each change, and nothing at the end of each part, with the parts that are done."""
+    for done, part in enumerate(parts):
+        for change in rows(part):
+            yield done, change
+        yield done + 1, None
 
 
 def _content(snapshot: Snapshot, text: str, namespace: str | None) -> KeyContent:
