@@ -40,6 +40,7 @@ PAGES = [
     f"{LSM}?last=300",
     f"{LSM}/groups",
     f"{LSM}/states",
+    f"{LSM}/states?sizes=24",
     f"{LSM}/files",
     f"{LSM}/compaction",
     f"{LSM}/kept",
@@ -256,6 +257,22 @@ def test_a_part_that_was_selected_is_shown_later(watched, new_page):
     assert page.locator(f"#v-{version + 1}").count() == 0
     page.evaluate("getSelection().removeAllRanges()")
     page.locator(f"#v-{version + 1}").wait_for()
+
+
+def test_sizes_of_states_are_read_on_demand_and_kept(watched, new_page):
+    page = new_page()
+    page.goto(f"{watched.url}{HEAP}/states")
+    page.get_by_role("link", name="Read the size of each state").click()
+    column = page.get_by_role("columnheader", name="Size in version")
+    version = int(column.text_content().rpartition(" ")[2])
+    sizes = page.locator("tbody td.n").all_inner_texts()
+    assert len(sizes) == 3
+    watched.commit()
+    page.get_by_role("heading", name=f"States of version {version + 1}").wait_for()
+    assert column.text_content() == f"Size in version {version}"
+    assert page.locator("tbody td.n").all_inner_texts() == sizes
+    page.get_by_role("link", name=f"in version {version + 1}").click()
+    page.get_by_role("columnheader", name=f"Size in version {version + 1}").wait_for()
 
 
 def test_a_key_is_looked_up_in_a_form_that_stays_as_it_is(watched, new_page):

@@ -215,7 +215,8 @@ def test_numbers_that_are_not_known_are_empty_in_csv(stranger):
     assert stranger.page("/operators/query/op/files.csv").splitlines()[1] == "0,0,3,0,100,2,"
 
 
-def test_a_backend_that_is_not_installed_cannot_be_looked_into(stranger):
-    page = stranger.page("/operators/query/op/keys?key=a")
+@pytest.mark.parametrize("path", ["keys?key=a", "states?sizes=2"])
+def test_a_backend_that_is_not_installed_cannot_be_looked_into(path, stranger):
+    page = stranger.page(f"/operators/query/op/{path}")
     assert "acme" in page
     assert "install the distribution that brings it" in page

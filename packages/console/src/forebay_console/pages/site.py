@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -35,7 +34,7 @@ from forebay_console.pages.overview import overview, row_of
 from forebay_console.pages.rendering import Templates
 from forebay_console.pages.states import states
 from forebay_console.pages.timeline import WINDOWS, timeline
-from forebay_console.pages.version import version
+from forebay_console.pages.version import version, version_number
 from forebay_console.watching.content import ContentReader
 from forebay_console.watching.exposition import StateDirectoryCollector
 from forebay_state_api.errors import ForebayError
@@ -52,8 +51,6 @@ _log = logging.getLogger(__name__)
 _FORM_BYTES: Final = 4_096
 """The longest body of a request."""
 _OPERATOR: Final = "/operators/{query}/{uid}"
-_NUMBER: Final = re.compile(r"[0-9]{1,15}")
-"""The number of a version: no longer than those that storage has."""
 _STATIC: Final = Path(__file__).parent / "static"
 
 OperatorPage = Callable[["OperatorView", Request], Mapping[str, Any]]
@@ -117,7 +114,9 @@ class _Site:
             Route("/", self._overview),
             self._of_operator("", "timeline", lambda o, r: timeline(o, _last(r))),
             self._of_operator("/groups", "groups", lambda o, r: key_groups(o, _by(r))),
-            self._of_operator("/states", "states", lambda o, _: states(o)),
+            self._of_operator(
+                "/states", "states", lambda o, r: states(o, self._reader(o), _sizes_of(r))
+            ),
             self._of_operator("/files", "files", lambda o, _: files(o)),
             self._numbers("/groups.csv", key_groups_csv),
             self._numbers("/files.csv", files_csv),
@@ -168,8 +167,10 @@ class _Site:
         self, operator: OperatorView, request: Request
     ) -> tuple[ContentReader | None, Mapping[str, str]]:
         """Return what may read content, if anything may, and the form."""
-        reader = ContentReader(operator.operator, self._directory.settings)
-        return reader if self._show_data else None, request.query_params
+        return self._reader(operator) if self._show_data else None, request.query_params
+
+    def _reader(self, operator: OperatorView) -> ContentReader:
+        return ContentReader(operator.operator, self._directory.settings)
 
     def _operator(self, request: Request) -> WatchedOperator:
         """Return the stored operator that a path names; names of no operator reach no storage."""
@@ -227,10 +228,9 @@ class _Site:
 
 
 def _version(operator: OperatorView, request: Request) -> Mapping[str, Any]:
-    asked = request.path_params["version"]
-    if _NUMBER.fullmatch(asked) is None:
+    number = version_number(request.path_params["version"])
+    if number is None:
         raise HTTPException(404, "Versions are whole numbers.")
-    number = int(asked)
     found = version(operator, number)
     if found is None:
         raise HTTPException(
@@ -250,6 +250,11 @@ def _last(request: Request) -> int:
 
 def _by(request: Request) -> str:
     return request.query_params.get("by", "rows")
+
+
+def _sizes_of(request: Request) -> str:
+    """Return the version whose sizes a viewer asks for, if one is."""
+    return request.query_params.get("sizes", "")
 
 
 def _now() -> datetime:

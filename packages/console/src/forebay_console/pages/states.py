@@ -1,24 +1,30 @@
-"""The states of an operator, as its newest version stores them: names and types, no content."""
+"""The states of an operator, as its newest version stores them: names and types, no content.
+
+Sizes are in the files of a version, not in its manifests, so they are read for those who ask.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from forebay_console.pages.version import version_number
 from forebay_state_api.codecs import describe_type
+from forebay_state_api.errors import ForebayError
 from forebay_state_api.reading.operator_state import operator_states_of
 from forebay_state_api.reading.stored_states import key_type_of, states_of, timer_spec
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
+    from forebay_console.watching.content import ContentReader
 
 
-def states(operator: OperatorView) -> Mapping[str, Any]:
-    """Return what the template shows."""
+def states(operator: OperatorView, reader: ContentReader, asked: str) -> Mapping[str, Any]:
+    """Return what the template shows; ``asked`` is the version whose sizes are, if any are."""
     version = operator.timeline.newest
     manifests = operator.manifests(version) if version else ()
     if version is None or not manifests:
-        return {"version": version, "stored": False}
+        return {"version": version, "stored": False, "problem": ""}
     key = key_type_of(manifests)
     return {
         "version": version,
@@ -31,4 +37,18 @@ def states(operator: OperatorView) -> Mapping[str, Any]:
         "keys": version.count("keys"),
         "bytes": version.count("state_bytes"),
         "files": version.count("files"),
+        **_sizes(operator, reader, asked),
     }
+
+
+def _sizes(operator: OperatorView, reader: ContentReader, asked: str) -> Mapping[str, Any]:
+    nothing: dict[str, Any] = {"sizes": None, "problem": ""}
+    if not asked:
+        return nothing
+    number = version_number(asked)
+    if number is None:
+        return {**nothing, "problem": "Versions are whole numbers."}
+    try:
+        return {**nothing, "sizes": reader.sizes(number, operator.timeline.versions)}
+    except ForebayError as error:
+        return {**nothing, "problem": str(error)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +19,18 @@ if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
     from forebay_state_api.observing import SubtaskFigures, VersionFigures
 
+_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+"""The number of a version: no longer than those that storage has."""
 _SUBTASKS: Final = 200
 """The most rows of the table; the slowest come first."""
 _COMPARED: Final = 100
 """Versions that a version is compared with: the newest ones, and the one before it."""
 _MEANINGS: Final = {metric.key: metric.meaning for metric in KEYED}
+
+
+def version_number(text: str) -> int | None:
+    """Return the number of a version as an address has it; ``None`` if it is not one."""
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:

@@ -1,6 +1,7 @@
-"""Keys and values of stored versions: shown only where the operator of the console allows it.
+"""The content of stored versions: keys and values, and the sizes of states.
 
-Each look-up pins its version while it reads, as every reader from outside does, and keeps nothing.
+Keys and values are shown only where the operator of the console allows it. Each look-up pins its
+version while it reads, as every reader from outside does; of what it read, only sizes are kept.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_console.watching.sizes import StateSizes
 from forebay_state_api.commands.key_text import keys_of
 from forebay_state_api.commands.state_get import found_rows, namespace_of
-from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.contract.backend import Capability
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.feed import ChangeFeed
-from forebay_state_api.reading.positions import Position
+from forebay_state_api.reading.positions import Position, is_stored
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.versions.epochs import RunVersion
 
@@ -29,11 +32,12 @@ if TYPE_CHECKING:
     from forebay_state_api.settings import Settings
 
 PART_BYTES: Final = 256_000_000
-"""The largest part of a version, of one subtask, that the console compares."""
+"""The largest part of a version, of one subtask, that the console compares, or reads for sizes."""
 STEP_BYTES: Final = 32_000_000
 """About the bytes after which a comparison looks at the time, if it finds no change before."""
 MOST_S: Final = 5.0
-"""Seconds after which a comparison ends, even within a part."""
+"""Seconds after which a comparison ends, even within a part; sizes end with a subtask."""
+_INSTEAD: Final = "use forebay state schema --sizes"
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +74,7 @@ class ContentReader:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         stored = operator.stored
+        self._known_sizes: Final = operator.sizes
         self._source: Final = ReadFrom(
             storage=operator.storage, query=stored.query, uid=stored.uid, settings=settings
         )
@@ -122,7 +127,7 @@ class ContentReader:
                 found = [one for at in keys for one in difference.key_rows(state, at)]
                 return Changes(found=found[:most], compared=1, parts=1, more=len(found) > most)
             for version in (older, newer):
-                self._check_size(version)
+                _check_size(version, "compares: name a key, or use forebay state diff")
             parts = _parts(older, newer)
             return self._compared(lambda part: difference.rows(state, key_groups=part), parts, most)
 
@@ -144,17 +149,57 @@ class ContentReader:
         more = len(found) > most
         return Changes(found=found[:most], compared=compared, parts=len(parts), more=more)
 
-    def _check_size(self, version: VersionFigures) -> None:
-        sizes = [one.figures.counts.get("state_bytes", 0) for one in version.subtasks]
-        if max(sizes) > PART_BYTES:
-            raise ConfigurationError(
-                f"subtasks of version {version.version} hold up to {max(sizes):,} bytes, more than "
-                "the console compares: name a key, or use forebay state diff"
+    def sizes(self, number: int, versions: Sequence[VersionFigures]) -> StateSizes:
+        """Return the sizes of the states of a version, which is read once for all viewers.
+
+        It is looked for among ``versions``. Raises `ConfigurationError` if it is not there, if it
+        has a subtask of more than `PART_BYTES` and its backend reads whole files, or if its
+        subtasks are not read after `MOST_S`; `VersionGoneError` if it is not stored any more.
+        """
+        version = next((one for one in versions if one.version == number), None)
+        return self._known_sizes.of(number, version, self._read_sizes)
+
+    def _read_sizes(self, version: VersionFigures) -> StateSizes:
+        if not is_stored(self._source.storage, _position(version)):
+            raise VersionGoneError(
+                f"version {version.version} is not stored any more, only its figures are"
             )
+        until = self._now() + MOST_S
+        with self._opened(version) as snapshot:
+            if Capability.RESIDENT in snapshot.opened.backend.capabilities:
+                _check_size(version, f"reads for sizes: {_INSTEAD}")
+            found = self._added_up(snapshot, until)
+        return StateSizes(version=version.version, backend=snapshot.backend, of_states=found)
+
+    def _added_up(self, snapshot: Snapshot, until: float) -> Mapping[str, int] | None:
+        """Add up the sizes of the subtasks' states; ``None`` if the backend does not know them."""
+        total = dict.fromkeys(snapshot.states, 0)
+        parts = snapshot.opened.parts(snapshot.key_groups)
+        for done, part in enumerate(parts):
+            if done and self._now() > until:
+                raise ConfigurationError(
+                    f"after {MOST_S:.0f} s the sizes of {done} of {len(parts)} subtasks of version "
+                    f"{snapshot.version} were read, more than the console waits: {_INSTEAD}"
+                )
+            found = snapshot.state_bytes(key_groups=part)
+            if found is None:
+                return None
+            for name, size in found.items():
+                total[name] += size
+        return total
 
     def _opened(self, version: VersionFigures) -> Snapshot:
         at = RunVersion(version=version.version, run_key=version.run_key)
         return snapshot_of(self._source, at)
+
+
+def _check_size(version: VersionFigures, what_for: str) -> None:
+    sizes = [one.figures.counts.get("state_bytes", 0) for one in version.subtasks]
+    if max(sizes) > PART_BYTES:
+        raise ConfigurationError(
+            f"subtasks of version {version.version} hold up to {max(sizes):,} bytes, more than "
+            f"the console {what_for}"
+        )
 
 
 def _parts(older: VersionFigures, newer: VersionFigures) -> Sequence[KeyGroupRange]:

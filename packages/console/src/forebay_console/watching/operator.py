@@ -13,6 +13,7 @@ from cachetools import LRUCache
 
 from forebay_console.watching.fresh import Fresh
 from forebay_console.watching.kept import Kept, KeptReader
+from forebay_console.watching.sizes import KnownSizes
 from forebay_console.watching.summaries import Summaries, VersionSummary
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.observing import (
@@ -91,6 +92,7 @@ class WatchedOperator:
     ) -> None:
         self.stored: Final = stored
         self.storage: Final = stored.storage(root)
+        self.sizes: Final = KnownSizes(ttl_s, now)
         self._view: Final = Fresh(self._look, ttl_s, now)
         self._history: Final = HistoryReader(self.storage)
         self._pages = PagedListing(self.storage)

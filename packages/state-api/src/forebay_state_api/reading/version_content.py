@@ -78,14 +78,14 @@ class VersionContent:
         groups = sum(each.end - each.start + 1 for each in ranges)
         return max(self.bytes / max(groups, 1), 1)
 
-    def state_bytes(self) -> dict[str, int] | None:
+    def state_bytes(self, *, key_groups: KeyGroupRange | None = None) -> dict[str, int] | None:
         """Return state → the bytes that are stored of it, with what newer writes have replaced.
 
         ``None`` if the backend does not know. Opens the version: heap reads its files, lsm their
         indexes.
         """
         total = dict.fromkeys(self.states, 0)
-        for part in self.opened.parts(self.key_groups):
+        for part in self.opened.parts(key_groups or self.key_groups):
             with self.opened.scanning(part) as backend:
                 found = backend.stored_bytes()
             if found is None:
