@@ -1,4 +1,4 @@
-"""Five incidents: each function runs a small job that has one trouble, in a state directory.
+"""The incidents: each function runs a small job that has one trouble, in a state directory.
 
 ``python incidents.py hot-key /tmp/state`` provokes one by hand, to look at it with ``forebay top``
 and ``forebay explain``.
@@ -32,6 +32,8 @@ TTL: Final = StateTtlConfig(timedelta(hours=1))
 FAR: Final = datetime(2077, 1, 1, tzinfo=UTC)
 LIST_S: Final = 0.35
 """Seconds that slow storage takes to list the runs of a query, as each commit does."""
+WRITE_S: Final = 0.55
+"""Seconds that storage takes to write a data file, if its writes are slow."""
 
 
 class Count(KeyedProcessFunction):
@@ -169,14 +171,29 @@ def hot_key(directory: Path) -> None:
 
 def slow_storage(directory: Path) -> None:
     """Some lists take long."""
+    run_on(slowly(directory, "list", "/epochs", LIST_S))
 
-    def latency(operation: str, name: str) -> None:
-        if operation == "list" and "/epochs" in name:
-            threading.Event().wait(LIST_S)
 
-    job = job_on(FaultyStorage(open_storage(directory), latency=latency), parallelism=1)
+def slow_writes(directory: Path) -> None:
+    """Each data file takes long to write, though it is small."""
+    run_on(slowly(directory, "put", "/data/", WRITE_S))
+
+
+def run_on(storage: FaultyStorage) -> None:
+    """Run a job of one subtask on slow storage."""
+    job = job_on(storage, parallelism=1)
     for batch in range(3):
         job.run(Count(), rows(batch))
+
+
+def slowly(directory: Path, slow: str, part: str, seconds: float) -> FaultyStorage:
+    """Return storage whose ``slow`` requests take long for names with this part."""
+
+    def latency(operation: str, name: str) -> None:
+        if operation == slow and part in name:
+            threading.Event().wait(seconds)
+
+    return FaultyStorage(open_storage(directory), latency=latency)
 
 
 def compaction_behind(directory: Path) -> None:
@@ -207,6 +224,7 @@ INCIDENTS: Final[Mapping[str, Callable[[Path], None]]] = {
     "calm": calm,
     "hot-key": hot_key,
     "slow-storage": slow_storage,
+    "slow-writes": slow_writes,
     "compaction-behind": compaction_behind,
     "leaking-timers": leaking_timers,
     "growing-state": growing_state,

@@ -20,7 +20,11 @@ FOUND = {
     "hot-key": ("One key is hot", r"key group \d+ had 3\d,\d{3} of the 40,000 rows of batch 4"),
     "slow-storage": (
         "Storage is slow",
-        r"before a manifest is written takes \d{3} ms each time",
+        r"before a manifest is written takes \d{3} ms each time$",
+    ),
+    "slow-writes": (
+        "Storage is slow",
+        r"^a commit takes [\d,]{3,5} ms to write its \d{1,2},\d{3} bytes$",
     ),
     "compaction-behind": (
         "Compaction is behind",
@@ -119,13 +123,20 @@ def test_explain_names_the_hot_key(directory):
     assert any(re.search(named, one) and "split the hot key" in one for one in printed)
 
 
-def test_explain_sends_whoever_has_slow_storage_to_the_doctor(directory):
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("incident", "slow"),
+    [
+        # At least the time of one slow list.
+        ("slow-storage", r"Of this, (3[5-9]|[4-9]\d)\d ms .* is the phase (open|commit_check):"),
+        ("slow-writes", r"is the phase commit_files: .* writing [\d,]+ bytes took that long: the"),
+    ],
+)
+def test_explain_sends_whoever_has_slow_storage_to_the_doctor(directory, incident, slow):
     printed = [
-        forebay("explain", "--state-dir", directory("slow-storage"), "--batch", batch)
+        forebay("explain", "--state-dir", directory(incident), "--batch", batch)
         for batch in range(3)
     ]
-    # At least the time of one slow list.
-    slow = r"Of this, (3[5-9]|[4-9]\d)\d ms .* is the phase (open|commit_check):"
     advice = "forebay doctor probes the store"
     assert any(re.search(slow, one) and advice in one for one in printed)
 

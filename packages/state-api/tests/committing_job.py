@@ -58,7 +58,7 @@ class Job:
             meta={},
             protected=more.pop("protected", ()),
             descriptions={},
-            operator_state={},
+            operator_state=more.pop("operator_state", {}),
             metrics={"bytes_total": 100 * len(files), **(metrics or {})},
             batch_ms=1_000 * made.version,
             **more,

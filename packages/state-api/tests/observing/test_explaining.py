@@ -54,6 +54,13 @@ CASES = [
     ("output_wait", {}, "the sink, took rows slowly", "look at the sink"),
     ("commit_snapshot", {"values_expired": 77}, "77 expired values", "StateTtlConfig"),
     ("commit_files", {"bytes_written": 2_000_000}, "2,000,000 bytes at 0.5 MB/s", "trigger"),
+    ("commit_files", {"bytes_written": 20_000}, "writing 20,000 bytes took that long", "doctor"),
+    (
+        "commit_files",
+        {"bytes_written": 20_000, "compaction_stalled_seconds": 3.5},
+        "the commit itself compacted for 3.5 s",
+        "compaction.service=ray",
+    ),
     (
         "commit_files",
         {"compaction_stalled_seconds": 3.5},
@@ -126,6 +133,24 @@ def test_few_rows_are_neither_skewed_nor_hot(job, storage, rows):
     assert found.cause == f"the function ran for {rows} rows"
     assert "profile the function" in found.change
     assert (found.numbers["rows_over_mean"], found.numbers["hottest_key_group"]) == (2.0, None)
+
+
+def test_a_commit_of_much_is_as_uneven_as_its_rows(explained):
+    uneven = {"rows_in": 9_000, "group_rows": [200, 8_000, 800, 0]}
+    found = explained(slow("commit_files", bytes_written=2_000_000, **uneven))
+    assert "8,000 of its 9,000 rows were in key group 5" in found.cause
+
+
+def test_a_hot_key_is_no_reason_for_a_slow_write_of_little(explained):
+    uneven = {"rows_in": 9_000, "group_rows": [200, 8_000, 800, 0]}
+    found = explained(slow("commit_files", bytes_written=20_000, **uneven))
+    assert "the store is slow, or throttles" in found.cause
+
+
+def test_a_write_of_little_is_not_judged_without_the_manifest(explained):
+    """It would show whether the commit compacted."""
+    found = explained(slow("commit_files", bytes_written=20_000), cleared=True)
+    assert "the commit wrote 20,000 bytes" in found.cause
 
 
 def test_a_hot_key_is_no_reason_to_wait_for_spark(explained):

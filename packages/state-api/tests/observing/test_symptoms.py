@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from forebay_state_api.observing import OperatorWatch, symptoms_of
+from forebay_state_api.versions.blobs import FileBlob
+from forebay_state_api.versions.layout import data_name
+from forebay_state_api.versions.operator_state import OperatorStateContent
 
 GROWN = {"bytes_total": 1_000_000}
 
@@ -57,3 +60,51 @@ def test_compaction_is_behind_by_the_versions_that_know_their_runs(job, storage)
     job.version(4, metrics={"runs_max": 12})
     (found,) = symptoms_of(OperatorWatch(storage).view())
     assert found.text.startswith("a key was looked up in up to 12 runs in the last 1 versions")
+
+
+LITTLE = {"bytes_written": 20_000}
+SLOW = {"phase_seconds": {"function": 0.1, "commit_files": 0.7}, **LITTLE}
+QUICK = {"phase_seconds": {"function": 0.1, "commit_files": 0.2}, **LITTLE}
+LARGE = {**SLOW, "bytes_written": 2_000_000}
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ([SLOW, SLOW, SLOW], ["Storage is slow"]),
+        ([QUICK, SLOW, SLOW], ["Storage is slow"]),
+        ([QUICK, QUICK, SLOW], []),
+        ([SLOW, SLOW], []),
+        ([LARGE, LARGE, LARGE], []),
+        ([SLOW, LARGE, SLOW, LARGE, SLOW], ["Storage is slow"]),
+        ([{**SLOW, "bytes_written": 0}] * 3, []),
+        ([SLOW, SLOW, {**SLOW, "compaction_stalled_seconds": 0.6}], []),
+        ([SLOW, SLOW, {**SLOW, "compaction_stalled_seconds": 0.0}], ["Storage is slow"]),
+    ],
+)
+def test_storage_is_slow_if_commits_of_few_bytes_take_long(job, names, figures, found):
+    for version, metrics in enumerate(figures, 1):
+        job.version(version, metrics=metrics)
+    assert names() == found
+
+
+@pytest.mark.parametrize(("size", "found"), [(20_000, ["Storage is slow"]), (2_000_000, [])])
+def test_operator_state_is_written_in_the_same_time(job, names, size, found):
+    job.versions(1, 2, metrics=SLOW)
+    files = [FileBlob(data_name(version, "operator"), size, b"") for version in (1, 3)]
+    content = OperatorStateContent(exists=True, raw=files[1:])
+    job.version(3, metrics=SLOW, operator_state=content.stored())
+    assert names() == found
+    kept = OperatorStateContent(exists=True, raw=files[:1])
+    job.version(4, metrics=SLOW, operator_state=kept.stored())
+    assert names() == ["Storage is slow"], "an earlier commit wrote it"
+
+
+def test_slow_storage_says_which_requests_are_slow(job, storage):
+    checks = {"phase_seconds": {**SLOW["phase_seconds"], "commit_check": 0.4}, **LITTLE}
+    job.versions(1, 3, metrics=checks)
+    (found,) = symptoms_of(OperatorWatch(storage).view())
+    assert found.text == (
+        "the check before a manifest is written takes 400 ms each time, and a commit takes 700 "
+        "ms to write its 20,000 bytes"
+    )

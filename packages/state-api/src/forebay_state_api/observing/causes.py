@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay_state_api.metrics.phases import MEANINGS, Phase
+from forebay_state_api.observing.slow_writes import SLOW_WRITE_MS, did_more, wrote_little
 
 if TYPE_CHECKING:
     from forebay_state_api.observing.evidence import Evidence
 
 _MANY_RUNS: Final = 8
 _MANY_BLOCKED: Final = 100
+_PROBE: Final = "forebay doctor probes the store; fewer subtasks make fewer requests at once"
 
 
 class Cause(NamedTuple):
@@ -23,7 +25,7 @@ class Cause(NamedTuple):
 
 def cause_of(phase: str, evidence: Evidence) -> Cause:
     """Return the likely cause of the time that a phase took in the slowest subtask."""
-    by_rows = phase in _BY_ROWS and (evidence.is_skewed or evidence.hottest_group is not None)
+    by_rows = phase in _BY_ROWS and evidence.is_uneven
     return _skew(evidence) if by_rows else _CAUSES[phase](evidence)
 
 
@@ -157,25 +159,36 @@ def _snapshot(evidence: Evidence) -> Cause:
 def _files(evidence: Evidence) -> Cause:
     stalled = evidence.figures.get("compaction_stalled_seconds", 0)
     if stalled:
+        took = f"{stalled:.1f} s" if stalled >= 1 else f"{stalled * 1_000:.0f} ms"
         return Cause(
-            f"the commit itself compacted for {stalled:.1f} s, because there were too many runs: "
+            f"the commit itself compacted for {took}, because there were too many runs: "
             "compaction is behind",
             "more CPU for the executors, or spark.forebay.compaction.service=ray",
         )
     written = evidence.figures.get("written_bytes")
+    known = "its files" if written is None else f"{written:,.0f} bytes"
+    if _writes_slowly(evidence):
+        return Cause(f"writing {known} took that long: the store is slow, or throttles", _PROBE)
+    if evidence.is_uneven:
+        return _skew(evidence)
     seconds = evidence.phase_ms.get("commit_files", 0) / 1_000
     rate = f" at {written / seconds / 1e6:,.1f} MB/s" if written and seconds else ""
-    known = "its files" if written is None else f"{written:,.0f} bytes"
     return Cause(
         f"the commit wrote {known}{rate}",
         "a longer trigger, which writes each key once; a store that writes faster (forebay doctor)",
     )
 
 
+def _writes_slowly(evidence: Evidence) -> bool:
+    manifest = evidence.manifest
+    if manifest is None or did_more(manifest) or not wrote_little(evidence.slowest.figures):
+        return False
+    return evidence.phase_ms.get("commit_files", 0) >= SLOW_WRITE_MS
+
+
 def _request(_: Evidence) -> Cause:
     return Cause(
-        "one request or two to storage took that long: the store is slow, or throttles",
-        "forebay doctor probes the store; fewer subtasks make fewer requests at once",
+        "one request or two to storage took that long: the store is slow, or throttles", _PROBE
     )
 
 
@@ -213,9 +226,9 @@ _CAUSES: Final[Mapping[str, Callable[[Evidence], Cause]]] = {
 """Phase → its cause."""
 
 _BY_ROWS: Final = frozenset(
-    {"decode", "read_ahead", "state_wait", "call_wait", "function", "output", "commit_files"}
+    {"decode", "read_ahead", "state_wait", "call_wait", "function", "output"}
 )
-"""Phases whose time grows with the rows of the subtask."""
+"""Phases whose time grows with the rows of the subtask; `_files` looks at them itself."""
 
 
 def meaning_of(phase: str) -> str:

@@ -118,6 +118,11 @@ class Evidence:
             return None
         return self.manifest.made.range.start + rows.index(max(rows)), max(rows)
 
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the slowest subtask had more than its share of rows, or one key group did."""
+        return self.is_skewed or self.hottest_group is not None
+
     @cached_property
     def before(self) -> VersionFigures | None:
         """The version before."""

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from forebay_state_api.observing.evidence import FEWEST_ROWS
+from forebay_state_api.observing.slow_writes import SLOW_WRITE_MS, did_more, wrote_little
 
 if TYPE_CHECKING:
     from forebay_state_api.observing.figures_of_versions import VersionFigures
     from forebay_state_api.observing.watching import OperatorView
+    from forebay_state_api.versions.figures import Figures
     from forebay_state_api.versions.manifest import Manifest
 
 RECENT: Final = 10
@@ -59,18 +61,38 @@ def symptoms_of(view: OperatorView) -> Sequence[Symptom]:
 
 
 def _storage_slow(view: OperatorView) -> Symptom | None:
-    times = [
-        one.slowest.figures.phase_ms.get("commit_check", 0)
-        for one in view.timeline.versions[:RECENT]
-        if one.slowest is not None
-    ]
-    if len(times) < _FEWEST_VERSIONS or (middle := median(times)) < _SLOW_COMMIT_MS:
+    slow = [text for rule in (_checks_slow, _writes_slow) if (text := rule(view))]
+    if not slow:
         return None
     return Symptom(
         name="Storage is slow",
-        text=f"the check before a manifest is written takes {middle:,.0f} ms each time",
+        text=", and ".join(slow),
         change="forebay doctor probes the store; fewer subtasks make fewer requests at once",
     )
+
+
+def _checks_slow(view: OperatorView) -> str:
+    times = [one.phase_ms.get("commit_check", 0) for one in _slowest(view)]
+    if len(times) < _FEWEST_VERSIONS or (middle := median(times)) < _SLOW_COMMIT_MS:
+        return ""
+    return f"the check before a manifest is written takes {middle:,.0f} ms each time"
+
+
+def _writes_slow(view: OperatorView) -> str:
+    little = [one for one in _slowest(view) if wrote_little(one)]
+    if len(little) < _FEWEST_VERSIONS or view.busiest is None or did_more(view.busiest):
+        return ""
+    middle = median(one.phase_ms.get("commit_files", 0) for one in little)
+    written = median(one.counts["written_bytes"] for one in little)
+    if middle < SLOW_WRITE_MS:
+        return ""
+    return f"a commit takes {middle:,.0f} ms to write its {written:,.0f} bytes"
+
+
+def _slowest(view: OperatorView) -> Sequence[Figures]:
+    """Return the figures of the slowest subtask in each recent version."""
+    recent = view.timeline.versions[:RECENT]
+    return [one.slowest.figures for one in recent if one.slowest is not None]
 
 
 def _compaction_behind(view: OperatorView) -> Symptom | None:
