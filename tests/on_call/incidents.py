@@ -34,6 +34,8 @@ LIST_S: Final = 0.35
 """Seconds that slow storage takes to list the runs of a query, as each commit does."""
 WRITE_S: Final = 0.55
 """Seconds that storage takes to write a data file, if its writes are slow."""
+COMPACT_S: Final = 0.3
+"""Seconds that a compaction takes at least where there is no CPU for it."""
 
 
 class Count(KeyedProcessFunction):
@@ -197,8 +199,8 @@ def slowly(directory: Path, slow: str, part: str, seconds: float) -> FaultyStora
 
 
 def compaction_behind(directory: Path) -> None:
-    """No compaction ends: the service takes jobs and does nothing."""
-    storage = open_storage(directory)
+    """No compaction ends: the service takes jobs and does nothing; one in a commit takes long."""
+    storage = slowly(directory, "put", "/compaction-", COMPACT_S)
     job = job_on(storage, "lsm", compaction=ImmediateCompaction(storage, hold=True))
     for batch in range(14):
         job.run(Count(), rows(batch)[:200])

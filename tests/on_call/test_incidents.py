@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import html
 import json
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
+from forebay_console.pages import Access, application
+from forebay_console.watching import StateDirectory
 from forebay_state_api.commands.main import main
+from forebay_state_api.settings import resolve_settings
+from forebay_state_api.storage.opening import open_storage
 
 from .incidents import INCIDENTS, ORDINARY, RemindOnly, Window, leaking_timers, ordinary
 
@@ -37,6 +44,24 @@ FOUND = {
     "growing-state": ("State grows", "never shrank; without a time to live: rows"),
 }
 """Incident → the symptom that `forebay top` shows, and its numbers."""
+SHOWN = {
+    "hot-key": r"key groups with most rows, in subtask \d: \d+ \(9\d %\)",
+    "slow-storage": r"O{9}.*V{9}",
+    "slow-writes": r"W{9}",
+    "compaction-behind": r"\n +10 .*W{9}(.*\n)+.*compactions: 2 pending",
+    "leaking-timers": r" 2\d\d\.\d kB ",
+    "growing-state": r"\+[\d.]+ .B/h",
+}
+"""Incident → the rest of `forebay top`, as on the page."""
+IN_CONSOLE = {
+    "hot-key": ("/groups", r"Hottest key groups .* \d+ [01] 3\d,\d{3} "),
+    "slow-storage": ("/versions/3", r"commit check [3-9]\d\d ms"),
+    "slow-writes": ("/versions/3", r"commit files (\d{3} ms|\d.* s) "),
+    "compaction-behind": ("/compaction", r"Pending 2 submitted, no result yet"),
+    "leaking-timers": ("/versions/5", r"timers added \d,\d{3} .* timers fired 0 "),
+    "growing-state": ("/", r" kB \+\d[\d.]* .B/s "),
+}
+"""Incident → the page of the console that shows it, and its numbers there."""
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +99,7 @@ def test_top_shows_the_symptom_and_no_other(directory, incident):
     assert re.search(numbers, found[name])
     printed = forebay("top", "--state-dir", directory(incident), "--once")
     assert f"! {name}: " in printed
+    assert re.search(SHOWN[incident], printed)
 
 
 def test_a_calm_job_has_no_symptoms(directory):
@@ -108,6 +134,11 @@ def test_timers_of_a_function_without_state_leak_too(backend, tmp_path):
     assert re.search(FOUND["leaking-timers"][1], found["Timers leak"])
 
 
+def explained(state, batches, *more):
+    """Return what `forebay explain` prints of each batch."""
+    return [forebay("explain", "--state-dir", state, "--batch", at, *more) for at in batches]
+
+
 def test_explain_chooses_a_batch_of_the_hot_key(directory):
     printed = forebay("explain", "--state-dir", directory("hot-key"))
     assert re.search(r"Batch [234] took", printed)
@@ -115,10 +146,7 @@ def test_explain_chooses_a_batch_of_the_hot_key(directory):
 
 def test_explain_names_the_hot_key(directory):
     """In one of the micro-batches; the machine may have held another one up elsewhere."""
-    printed = [
-        forebay("explain", "--state-dir", directory("hot-key"), "--batch", batch)
-        for batch in (2, 3, 4)
-    ]
+    printed = explained(directory("hot-key"), (2, 3, 4))
     named = r"3\d,\d{3} of its 3\d,\d{3} rows were in key group \d+"
     assert any(re.search(named, one) and "split the hot key" in one for one in printed)
 
@@ -133,12 +161,67 @@ def test_explain_names_the_hot_key(directory):
     ],
 )
 def test_explain_sends_whoever_has_slow_storage_to_the_doctor(directory, incident, slow):
-    printed = [
-        forebay("explain", "--state-dir", directory(incident), "--batch", batch)
-        for batch in range(3)
-    ]
+    printed = explained(directory(incident), range(3))
     advice = "forebay doctor probes the store"
     assert any(re.search(slow, one) and advice in one for one in printed)
+
+
+@pytest.mark.long
+def test_explain_names_the_compaction_in_a_commit(directory):
+    printed = forebay("explain", "--state-dir", directory("compaction-behind"))
+    named = r"Batch 10 took .* is the phase commit_files: .* the commit itself compacted for \d"
+    assert re.search(named, printed)
+    assert "What changes it: more CPU for the executors" in printed
+
+
+@pytest.mark.long
+def test_a_commit_has_to_compact_after_ten(directory):
+    state = directory("compaction-behind")
+    found = (json.loads(one) for one in explained(state, range(14), "--json"))
+    stalled = [one["numbers"]["figures"]["compaction_stalled_seconds"] for one in found]
+    assert [batch for batch, seconds in enumerate(stalled) if seconds] == [10]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("incident", ["leaking-timers", "growing-state"])
+def test_explain_does_not_find_what_many_batches_add_up_to(directory, incident):
+    for printed in explained(directory(incident), range(5)):
+        assert "The likely cause: " in printed
+        assert not re.search(r"ctx\.timers|time to live", printed)
+
+
+def console(state, path):
+    """Return the text of a page of the console; ``path`` is that below the operator's, or /."""
+    watched = StateDirectory(open_storage(state), resolve_settings({}), ttl_s=60, operators_s=60)
+    site = application(watched, Access())
+
+    async def get():
+        how = {"transport": httpx.ASGITransport(site), "base_url": "http://127.0.0.1"}
+        async with httpx.AsyncClient(**how) as client:
+            return await client.get(path if path == "/" else f"/operators/orders/incident{path}")
+
+    answer = asyncio.run(get())
+    assert answer.status_code == 200, answer.text
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.text)).split())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("incident", IN_CONSOLE)
+def test_the_console_shows_the_numbers_but_not_the_symptom(directory, incident):
+    path, numbers = IN_CONSOLE[incident]
+    page = console(directory(incident), path)
+    assert re.search(numbers, page)
+    name, _ = FOUND[incident]
+    assert name not in page
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("incident", IN_CONSOLE)
+def test_the_console_explains_each_version_as_the_command_does(directory, incident):
+    (printed,) = explained(directory(incident), [2])
+    _, paragraph = printed.strip().split("\n")
+    page = console(directory(incident), "/versions/3")
+    assert " ".join(paragraph.replace("`", "").split()) in page
 
 
 @pytest.mark.parametrize("incident", FOUND)
