@@ -25,9 +25,10 @@ def run(folder, names, *arguments, **environment):
     """
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    paths = os.pathsep.join(map(os.path.abspath, sys.path))
     done = subprocess.run(
         [*command, "--tb=native", f"--junitxml={report}", *arguments, PLANTED],
-        env={**os.environ, "KIT_FAULTS": ",".join(names), **environment},
+        env={**os.environ, "PYTHONPATH": paths, "KIT_FAULTS": ",".join(names), **environment},
         cwd=PLANTED.parent,
         capture_output=True,
         text=True,
