@@ -207,12 +207,13 @@ def console(state, path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("incident", IN_CONSOLE)
-def test_the_console_shows_the_numbers_but_not_the_symptom(directory, incident):
+def test_the_console_shows_the_symptom_and_its_numbers(directory, incident):
     path, numbers = IN_CONSOLE[incident]
-    page = console(directory(incident), path)
-    assert re.search(numbers, page)
-    name, _ = FOUND[incident]
-    assert name not in page
+    assert re.search(numbers, console(directory(incident), path))
+    timeline = console(directory(incident), "")
+    found = symptoms(directory(incident))
+    assert all(f"{name}: {text}. Try: " in timeline for name, text in found.items())
+    assert {name for name, _ in FOUND.values() if f"{name}:" in timeline} == set(found)
 
 
 @pytest.mark.long

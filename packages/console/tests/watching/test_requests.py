@@ -60,7 +60,12 @@ def console(folder, job, new_console):
 
 
 def test_a_page_of_an_operator_lists_the_root_the_query_and_the_operator(console, asked):
-    assert [asked(console, HEAP) for _ in range(3)] == [(3, 0)] * 3
+    assert [asked(console, f"{HEAP}/compaction") for _ in range(3)] == [(3, 0)] * 3
+
+
+def test_a_timeline_reads_the_manifest_of_the_subtask_with_the_most_rows(console, job, asked):
+    job.run(1)
+    assert [asked(console, HEAP) for _ in range(3)] == [(3, 1), (3, 0), (3, 0)]
 
 
 def test_the_overview_and_metrics_list_every_operator(console, asked):

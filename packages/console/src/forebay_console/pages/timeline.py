@@ -48,6 +48,7 @@ def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
         "columns": columns,
         "families": _families(columns),
         "made": operator.listing.in_progress,
+        "symptoms": operator.symptoms(),
         "abandoned": len(operator.timeline.abandoned),
         "charts": [chart for chart in _charts(operator, columns) if chart is not None],
     }

@@ -16,15 +16,20 @@ from forebay_console.watching.kept import Kept, KeptReader
 from forebay_console.watching.sizes import KnownSizes
 from forebay_console.watching.summaries import Summaries, VersionSummary
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.observing import (
     HistoryReader,
     OperatorListing,
     PagedListing,
     StoredOperator,
+    Symptom,
     Timeline,
     VersionFigures,
+    symptoms_of,
 )
+from forebay_state_api.observing import OperatorView as TopView
 from forebay_state_api.observing.several import for_each
+from forebay_state_api.observing.watching import VERSIONS
 from forebay_state_api.versions.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -68,6 +73,22 @@ class OperatorView:
     def kept(self) -> Kept:
         """Return what keeps its files."""
         return self.operator.kept(self.listing)
+
+    def symptoms(self) -> Sequence[Symptom]:
+        """Return what is wrong, as ``forebay top`` shows it."""
+        recent = attrs.evolve(self.timeline, versions=self.timeline.versions[:VERSIONS])
+        return symptoms_of(TopView(listing=self.listing, timeline=recent, busiest=self._busiest()))
+
+    def _busiest(self) -> Manifest | None:
+        """Return the newest manifest of the subtask with the most rows, if it can be read."""
+        newest = self.timeline.newest
+        if newest is None:
+            return None
+        try:
+            found = self.manifests_named([newest.busiest.manifest])
+        except CorruptStateError:
+            return None
+        return found[0] if found else None
 
     def is_stored(self, version: VersionFigures) -> bool:
         """Return whether the version's manifests are stored."""

@@ -124,6 +124,11 @@ class VersionFigures:
         return max(timed, key=lambda one: one.figures.total_ms or 0, default=None)
 
     @property
+    def busiest(self) -> SubtaskFigures:
+        """The subtask that got the most rows."""
+        return max(self.subtasks, key=lambda one: one.figures.counts.get("rows_in", 0))
+
+    @property
     def slowest_ms(self) -> int | None:
         """The time of the slowest subtask."""
         return None if self.slowest is None else self.slowest.figures.total_ms

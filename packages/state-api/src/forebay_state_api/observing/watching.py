@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
+    from forebay_state_api.observing.figures_of_versions import VersionFigures
     from forebay_state_api.observing.listing import BatchInProgress, OperatorListing
     from forebay_state_api.observing.timeline import Timeline
 
@@ -139,14 +139,10 @@ class OperatorWatch:
     def _read(self, newest: VersionFigures | None) -> Manifest | None:
         if newest is None:
             return None
-        named = max(newest.subtasks, key=_rows_in)
+        named = newest.busiest
         if self._busiest is None or self._busiest.id not in named.manifest:
             try:
                 self._busiest = read_manifest(self._storage, named.manifest)
             except (ObjectNotFoundError, CorruptStateError):  # cleared meanwhile, or damaged
                 return None
         return self._busiest
-
-
-def _rows_in(subtask: SubtaskFigures) -> int:
-    return subtask.figures.counts.get("rows_in", 0)
