@@ -134,6 +134,14 @@ def test_an_error_that_nobody_expected_is_one_querys_too(unlistable, new_console
     assert logged.args == ("carts", "RuntimeError")
 
 
+def test_the_page_of_a_query_that_cannot_be_listed_leaves_the_others(unlistable, new_console):
+    """All of them show one error, of the newest listing."""
+    console = new_console(Unlistable(unlistable.inner, "carts", error=RuntimeError))
+    answer = console.get("/operators/carts/visits")
+    assert (answer.status_code, "RuntimeError" in answer.text) == (502, True)
+    assert [console.get(path).status_code for path in ("/", "/metrics", HEAP)] == [200] * 3
+
+
 class NoList(ForwardingStorage):
     """Cannot list the operators."""
 

@@ -6,6 +6,8 @@ import logging
 import traceback
 from typing import Final
 
+from forebay_state_api.errors import ForebayError
+
 _log = logging.getLogger(__name__)
 
 
@@ -17,6 +19,12 @@ class Faults:
         """Operator or query, class and place of each error: for each of them, no more than there
         are lines that raise."""
 
+    def problem(self, folder: str, error: Exception) -> str:
+        """Return what a page shows of an error of a stored operator or query."""
+        if isinstance(error, ForebayError):
+            return str(error)
+        return self.named(folder, error, folder=folder)
+
     def named(self, where: str, error: Exception, *, folder: str = "") -> str:
         """Return what a page shows of an error: its class, since its text may hold content.
 
@@ -25,8 +33,10 @@ class Faults:
             one's error is logged. Never a path that a viewer chose: these have no end.
         """
         name = type(error).__name__
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = folder, name, last.filename, last.lineno
+        # A server takes the traceback from an error that it raised, and viewers share errors.
+        frames = traceback.extract_tb(error.__traceback__)
+        line = (frames[-1].filename, frames[-1].lineno) if frames else ("", None)
+        place = folder, name, *line
         if place not in self._logged:
             self._logged.add(place)
             _log.error("%r: %s", where, name, exc_info=error)

@@ -11,7 +11,6 @@ import attrs
 from forebay_console.charts import stacked
 from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.phase_families import NAMES
-from forebay_state_api.errors import ForebayError
 from forebay_state_api.observing import StoredOperator, Timeline
 
 if TYPE_CHECKING:
@@ -70,20 +69,14 @@ def _row(look: Look, now: datetime, faults: Faults) -> OperatorRow:
     try:
         return row_of(look.view(), now)
     except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
-        problem = _problem(look.stored.folder, error, faults)
+        problem = faults.problem(look.stored.folder, error)
         return attrs.evolve(_names(look.stored), problem=problem)
 
 
 def _unlisted(query: str, error: Exception, faults: Faults) -> OperatorRow:
     """Return the row of a query whose operators could not be listed."""
-    problem = _problem(query, error, faults)
+    problem = faults.problem(query, error)
     return OperatorRow(query=query, uid="", path="", status="unknown", problem=problem)
-
-
-def _problem(folder: str, error: Exception, faults: Faults) -> str:
-    if isinstance(error, ForebayError):
-        return str(error)
-    return faults.named(folder, error, folder=folder)
 
 
 def row_of(operator: OperatorView, now: datetime) -> OperatorRow:

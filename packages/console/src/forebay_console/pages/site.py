@@ -177,9 +177,10 @@ class _Site:
         folder = f"{request.path_params['query']}/{request.path_params['uid']}"
         found = self._directory.by_folder().get(folder)
         if found is None:
-            unlisted = self._directory.unlisted().get(name_of(request.path_params["query"]))
+            query = name_of(request.path_params["query"])
+            unlisted = self._directory.unlisted().get(query)
             if unlisted is not None:
-                raise unlisted
+                raise HTTPException(502, self._faults.problem(query, unlisted))
             raise HTTPException(404, "No such operator is stored in this state directory.")
         request.state.folder = folder
         return found
