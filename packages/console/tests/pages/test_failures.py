@@ -47,6 +47,21 @@ def test_one_operator_that_cannot_be_read_leaves_the_others(failing):
     assert (answer.status_code, "the store is on fire" in answer.text) == (502, True)
 
 
+class NoManifests(ForwardingStorage):
+    """Lists everything and returns no manifest."""
+
+    def get(self, name):
+        if "/manifest-" in name:
+            raise StorageError("the credentials cannot decrypt")
+        return super().get(name)
+
+
+def test_a_timeline_without_its_manifest_has_all_but_the_symptoms(state_dir, new_console):
+    page = new_console(NoManifests(open_storage(state_dir))).page(HEAP)
+    assert "Symptoms are not known: the credentials cannot decrypt" in page
+    assert "Versions 1 to 12" in page
+
+
 class Broken(ForwardingStorage):
     """Has an error that nobody expected below a folder; its text holds a key."""
 

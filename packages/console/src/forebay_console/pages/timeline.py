@@ -12,6 +12,7 @@ from forebay_console.pages import formats
 from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.overview import path_of
 from forebay_console.pages.phase_families import FAMILIES, NAMES, Family
+from forebay_state_api.errors import ForebayError
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
@@ -48,10 +49,18 @@ def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
         "columns": columns,
         "families": _families(columns),
         "made": operator.listing.in_progress,
-        "symptoms": operator.symptoms(),
+        **_symptoms(operator),
         "abandoned": len(operator.timeline.abandoned),
         "charts": [chart for chart in _charts(operator, columns) if chart is not None],
     }
+
+
+def _symptoms(operator: OperatorView) -> Mapping[str, Any]:
+    """Return the symptoms, or why they are not known: they need a manifest, and the page none."""
+    try:
+        return {"symptoms": operator.symptoms(), "problem": ""}
+    except ForebayError as error:
+        return {"symptoms": (), "problem": str(error)}
 
 
 def _charts(operator: OperatorView, columns: Sequence[Column]) -> Sequence[Chart | None]:
