@@ -100,6 +100,16 @@ def test_operator_state_is_written_in_the_same_time(job, names, size, found):
     assert names() == ["Storage is slow"], "an earlier commit wrote it"
 
 
+def test_commits_of_another_subtask_may_compact_themselves(job, names):
+    """The subtask whose commits take long is not the one whose manifest is read."""
+    compacts = {**SLOW, "compaction_stalled_seconds": 0.6, "runs_max": 10, "rows_in": 1}
+    for version in range(1, 5):
+        slow, busy = (job.begin(version, subtask) for subtask in range(2))
+        job.commit(slow, metrics=compacts)
+        job.commit(busy, metrics={**QUICK, "runs_max": 9, "rows_in": 2})
+    assert names() == ["Compaction is behind"]
+
+
 def test_slow_storage_says_which_requests_are_slow(job, storage):
     checks = {"phase_seconds": {**SLOW["phase_seconds"], "commit_check": 0.4}, **LITTLE}
     job.versions(1, 3, metrics=checks)

@@ -82,6 +82,8 @@ def _writes_slow(view: OperatorView) -> str:
     little = [one for one in _slowest(view) if wrote_little(one)]
     if len(little) < _FEWEST_VERSIONS or view.busiest is None or did_more(view.busiest):
         return ""
+    if max(_runs(view), default=0) >= _MANY_RUNS:  # other commits than that one may compact
+        return ""
     middle = median(one.phase_ms.get("commit_files", 0) for one in little)
     written = median(one.counts["written_bytes"] for one in little)
     if middle < SLOW_WRITE_MS:
@@ -96,12 +98,11 @@ def _slowest(view: OperatorView) -> Sequence[Figures]:
 
 
 def _compaction_behind(view: OperatorView) -> Symptom | None:
-    recent = view.timeline.versions[:RECENT]
-    counted = [runs for one in recent if (runs := one.count("runs_max")) is not None]
+    counted = _runs(view)
     runs = max(counted, default=0)
     if runs < _MANY_RUNS:
         return None
-    pending = recent[0].count("compactions_pending")
+    pending = view.timeline.versions[0].count("compactions_pending")
     waiting = "" if pending is None else f", and {pending} compactions have no result"
     return Symptom(
         name="Compaction is behind",
@@ -109,6 +110,12 @@ def _compaction_behind(view: OperatorView) -> Symptom | None:
         f"{waiting}",
         change="more CPU for the executors, or spark.forebay.compaction.service=ray",
     )
+
+
+def _runs(view: OperatorView) -> Sequence[int]:
+    """Return the most runs of a subtask in each recent version that knows them."""
+    recent = view.timeline.versions[:RECENT]
+    return [runs for one in recent if (runs := one.count("runs_max")) is not None]
 
 
 def _hot_key(view: OperatorView) -> Symptom | None:
