@@ -68,6 +68,14 @@ def test_a_timeline_reads_the_manifest_of_the_subtask_with_the_most_rows(console
     assert [asked(console, HEAP) for _ in range(3)] == [(3, 1), (3, 0), (3, 0)]
 
 
+def test_the_sizes_of_states_are_read_once(console, asked):
+    path = f"{HEAP}/states"
+    asked(console, path)
+    lists, gets = asked(console, f"{path}?sizes=1")
+    assert (lists, gets > 3) == (3 + 3, True), "the manifests twice, and the data files"
+    assert asked(console, f"{path}?sizes=1") == (3, 0)
+
+
 def test_the_overview_and_metrics_list_every_operator(console, asked):
     for path in ("/", "/metrics"):
         assert asked(console, path) == (4, 0)
