@@ -153,6 +153,11 @@ def test_a_write_of_little_is_not_judged_without_the_manifest(explained):
     assert "the commit wrote 20,000 bytes" in found.cause
 
 
+def test_a_short_compaction_is_no_reason_for_a_long_commit(explained):
+    found = explained(slow("commit_files", bytes_written=20_000, compaction_stalled_seconds=0.02))
+    assert "the commit wrote 20,000 bytes" in found.cause
+
+
 def test_a_hot_key_is_no_reason_to_wait_for_spark(explained):
     found = explained(slow("input", rows_in=9_000, group_rows=[200, 8_000, 800, 0]))
     assert "shuffle" in found.cause

@@ -157,8 +157,9 @@ def _snapshot(evidence: Evidence) -> Cause:
 
 
 def _files(evidence: Evidence) -> Cause:
+    seconds = evidence.phase_ms.get("commit_files", 0) / 1_000
     stalled = evidence.figures.get("compaction_stalled_seconds", 0)
-    if stalled:
+    if stalled > seconds / 2:
         took = f"{stalled:.1f} s" if stalled >= 1 else f"{stalled * 1_000:.0f} ms"
         return Cause(
             f"the commit itself compacted for {took}, because there were too many runs: "
@@ -171,7 +172,6 @@ def _files(evidence: Evidence) -> Cause:
         return Cause(f"writing {known} took that long: the store is slow, or throttles", _PROBE)
     if evidence.is_uneven:
         return _skew(evidence)
-    seconds = evidence.phase_ms.get("commit_files", 0) / 1_000
     rate = f" at {written / seconds / 1e6:,.1f} MB/s" if written and seconds else ""
     return Cause(
         f"the commit wrote {known}{rate}",
