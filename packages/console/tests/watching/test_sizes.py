@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from forebay_console.watching import sizes
 from forebay_console.watching.sizes import KnownSizes, StateSizes
 from forebay_state_api.errors import ConfigurationError, StorageError
 
@@ -79,6 +80,20 @@ def test_one_version_is_read_at_a_time(known, reading):
     found = all_at_once(known, reading, [Version(number) for number in range(4)])
     assert sorted(one.version for one in found) == sorted(reading.read) == [0, 1, 2, 3]
     assert reading.most_at_once == 1
+
+
+def test_nobody_waits_long_for_other_versions(reading, no_rest, monkeypatch):
+    monkeypatch.setattr(sizes, "_WAIT_S", 0.0)
+    known = KnownSizes(0.0, lambda: 0.0)
+    first = threading.Thread(target=known.of, args=(1, Version(1), reading))
+    first.start()
+    assert reading.begun.wait(PATIENCE_S)
+    with pytest.raises(ConfigurationError, match="other versions are being read"):
+        known.of(2, Version(2), reading)
+    reading.go_on.set()
+    first.join(PATIENCE_S)
+    assert known.of(2, Version(2), reading).version == 2
+    assert reading.read == [1, 2]
 
 
 def test_a_version_of_another_run_is_another_one(known, reading):

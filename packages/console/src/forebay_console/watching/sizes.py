@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _VERSIONS: Final = 16
 """Versions whose sizes are kept in memory; they never change."""
+_WAIT_S: Final = 5.0
+"""Seconds that a viewer waits for the reading of other versions: each holds a thread meanwhile."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +35,8 @@ class StateSizes:
 class KnownSizes:
     """The sizes of the versions that viewers asked for last. Thread-safe.
 
-    One version is read at a time. An error is shared as `Fresh` does it, and sizes are read once.
+    One version is read at a time; who asks for another one waits for `_WAIT_S`. An error is shared
+    as `Fresh` does it, and sizes are read once.
     """
 
     def __init__(self, ttl_s: float, now: Callable[[], float]) -> None:
@@ -53,6 +56,7 @@ class KnownSizes:
     ) -> StateSizes:
         """Return the sizes of a version, which ``read`` reads; raises its errors.
 
+        Raises `ConfigurationError` if other versions are read for longer than a viewer waits.
         ``version`` is ``None`` if nothing is stored of it: then only sizes that are known count.
         """
         with self._lock:
@@ -69,5 +73,12 @@ class KnownSizes:
     def _read(
         self, version: VersionFigures, read: Callable[[VersionFigures], StateSizes]
     ) -> StateSizes:
-        with self._reading:
+        if not self._reading.acquire(timeout=_WAIT_S):
+            raise ConfigurationError(
+                f"the sizes of other versions are being read; ask for those of {version.version} "
+                "again in a while"
+            )
+        try:
             return read(version)
+        finally:
+            self._reading.release()
