@@ -5,7 +5,8 @@ Queries run in one session in lock step, with and without all that the operator 
 machine whose speed changes from second to second slows all. A query that waits looks for files
 seldom, which would otherwise take as much of the processor as the plan of the one that runs. A
 third query measures nothing and lets Spark observe a count of its rows: what any observed metric
-costs. The engine alone runs in pairs of micro-batches, in this process.
+costs. The engine alone runs in pairs of micro-batches, in several processes: one favours an engine
+by some percent, whichever it is, for as long as it lives.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
@@ -67,6 +69,8 @@ POLLING_DELAY: Final = "300ms"
 """The time between two looks for files of a query that waits; Spark's default is 10 ms."""
 COLD: Final = 2
 """Micro-batches of the engine alone that do not count."""
+PROCESSES: Final = 8
+"""Processes of the engine alone; the engine that is made first alternates."""
 ROWS: Final = DATASET.rows_per_file // PARTITIONS
 """Rows of a micro-batch of the engine alone: those of one subtask."""
 
@@ -254,7 +258,22 @@ class EngineAlone:
 
 def engine_line(form: str, pairs: int) -> Line:
     """Compare the CPU time of micro-batches with their commits, without Spark and Arrow."""
-    engines = {on: EngineAlone(form, measures=on) for on in (True, False)}
+    each = max(1, pairs // PROCESSES)
+    orders = itertools.cycle([(True, False), (False, True)])
+    parts = [(form, each, next(orders)) for _ in range(min(PROCESSES, pairs))]
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        found = pool.starmap(_engine_times, parts, chunksize=1)
+    ours, bare = ([ms for took in found for ms in took[on]] for on in (True, False))
+    what = f"engine alone, {form}: with measuring ÷ without, CPU time"
+    return _line(what, ours, bare, ROWS)
+
+
+def _engine_times(form: str, pairs: int, order: Sequence[bool]) -> Mapping[bool, Sequence[float]]:
+    """Return the CPU ms of micro-batches, with and without measuring, in pairs.
+
+    ``order`` is the one in which the engines are made: with measuring, without.
+    """
+    engines = {on: EngineAlone(form, measures=on) for on in order}
     took: dict[bool, list[float]] = {True: [], False: []}
     batches = _batches(pairs + COLD)
     begin_task()  # which makes collections rare, and skips what is loaded, as on Spark
@@ -265,9 +284,7 @@ def engine_line(form: str, pairs: int) -> Line:
     finally:
         gc.unfreeze()
         switch(measures=True)
-    ours, bare = (took[on][COLD:] for on in (True, False))
-    what = f"engine alone, {form}: with measuring ÷ without, CPU time"
-    return _line(what, [one * 1e3 for one in ours], [one * 1e3 for one in bare], ROWS)
+    return {on: [one * 1e3 for one in times[COLD:]] for on, times in took.items()}
 
 
 def _batches(count: int) -> list[RowBatch]:
