@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from forebay_state_api.contract.files import StateFile
-from forebay_state_api.errors import StorageError
+from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
@@ -50,15 +50,21 @@ def test_one_operator_that_cannot_be_read_leaves_the_others(failing):
 class NoManifests(ForwardingStorage):
     """Lists everything and returns no manifest."""
 
+    def __init__(self, inner, error):
+        super().__init__(inner)
+        self._error = error
+
     def get(self, name):
         if "/manifest-" in name:
-            raise StorageError("the credentials cannot decrypt")
+            raise self._error
         return super().get(name)
 
 
-def test_a_timeline_without_its_manifest_has_all_but_the_symptoms(state_dir, new_console):
-    page = new_console(NoManifests(open_storage(state_dir))).page(HEAP)
-    assert "Symptoms are not known: the credentials cannot decrypt" in page
+@pytest.mark.parametrize("error", [StorageError, CorruptStateError])
+def test_a_timeline_without_its_manifest_has_all_but_the_symptoms(error, state_dir, new_console):
+    storage = NoManifests(open_storage(state_dir), error("the manifest is out of reach"))
+    page = new_console(storage).page(HEAP)
+    assert "Symptoms are not known: the manifest is out of reach" in page
     assert "Versions 1 to 12" in page
 
 

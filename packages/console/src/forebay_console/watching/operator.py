@@ -16,7 +16,6 @@ from forebay_console.watching.kept import Kept, KeptReader
 from forebay_console.watching.sizes import KnownSizes
 from forebay_console.watching.summaries import Summaries, VersionSummary
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
-from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.observing import (
     HistoryReader,
     OperatorListing,
@@ -75,19 +74,14 @@ class OperatorView:
         return self.operator.kept(self.listing)
 
     def symptoms(self) -> Sequence[Symptom]:
-        """Return what is wrong, as ``forebay top`` shows it."""
+        """Return what is wrong, as ``forebay top`` shows it. Raises the errors of a manifest."""
         recent = attrs.evolve(self.timeline, versions=self.timeline.versions[:VERSIONS])
         return symptoms_of(TopView(listing=self.listing, timeline=recent, busiest=self._busiest()))
 
     def _busiest(self) -> Manifest | None:
-        """Return the newest manifest of the subtask with the most rows, if it can be read."""
+        """Return the newest manifest of the subtask with the most rows, if it is still stored."""
         newest = self.timeline.newest
-        if newest is None:
-            return None
-        try:
-            found = self.manifests_named([newest.busiest.manifest])
-        except CorruptStateError:
-            return None
+        found = self.manifests_named([newest.busiest.manifest]) if newest else ()
         return found[0] if found else None
 
     def is_stored(self, version: VersionFigures) -> bool:
