@@ -1,12 +1,14 @@
 """The cost of what a keyed operator measures: ``python -m benchmarks.figures_cost``.
 
 Queries run in one session in lock step, with and without all that the operator measures
-(`benchmarks.unmeasured`): their micro-batches alternate, and adjacent ones are compared, so that a
-machine whose speed changes from second to second slows all. A query that waits looks for files
-seldom, which would otherwise take as much of the processor as the plan of the one that runs. A
-third query measures nothing and lets Spark observe a count of its rows: what any observed metric
-costs. The engine alone runs in pairs of micro-batches, in several processes: one favours an engine
-by some percent, whichever it is, for as long as it lives.
+(`benchmarks.unmeasured`); a third one measures and stores its figures, but does not send them to
+progress events. Their micro-batches take turns in every order, and those of a turn are compared, so
+that a machine whose speed changes from second to second slows all. A query that waits looks for
+files seldom, which would otherwise take as much of the processor as the plan of the one that runs.
+Queries with small micro-batches run before: they warm the JVM, whose compiler is busy for hundreds
+of micro-batches, and the last of them show the cost that does not depend on rows. The engine alone
+runs in pairs of micro-batches, in several processes: one favours an engine by some percent,
+whichever it is, for as long as it lives.
 """
 
 from __future__ import annotations
@@ -24,11 +26,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 import click
-from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from rich.console import Console
 from rich.progress import track
 
@@ -61,15 +62,23 @@ BACKENDS: Final = ("heap", "lsm")
 COST: Final = 0.01
 """The share of a job that measuring may take."""
 DATASET: Final = Dataset(keys=100_000, rows_per_file=83_334, files=28)
-Kind: TypeAlias = Literal["measured", "counted", "bare"]
-"""Kind of a query: it measures all, nothing but a count of its rows by Spark, or nothing."""
-WARM_UP: Final = 100
-"""Turns of a stream's micro-batches that do not count: the JVM still compiles."""
+SMALL: Final = Dataset(keys=100, rows_per_file=100, files=28)
+"""Rows that cost nothing: a micro-batch of them takes the time that each one takes."""
+Kind: TypeAlias = Literal["measured", "stored", "bare"]
+"""Kind of a query: it measures and sends all, it measures and stores all, or it does nothing."""
+WARM_UP: Final = 400
+"""Turns of small micro-batches before all others."""
+SMALL_TURNS: Final = 150
+"""The last turns of the small micro-batches, which count."""
+FIRST_TURNS: Final = 20
+"""Turns of a stream that do not count."""
 POLLING_DELAY: Final = "300ms"
 """The time between two looks for files of a query that waits; Spark's default is 10 ms."""
+SMALL_DELAY: Final = "60ms"
+"""The same, for small micro-batches, which wait for the next look."""
 COLD: Final = 2
 """Micro-batches of the engine alone that do not count."""
-PROCESSES: Final = 8
+PROCESSES: Final = 16
 """Processes of the engine alone; the engine that is made first alternates."""
 ROWS: Final = DATASET.rows_per_file // PARTITIONS
 """Rows of a micro-batch of the engine alone: those of one subtask."""
@@ -95,14 +104,15 @@ class LoneQuery:
         self, session: SparkSession, form: str, backend: str, work: Path, kind: Kind
     ) -> None:
         self._session = session
-        self._measures = measures = kind == "measured"
+        self._kind = kind
         self._events = work / "events"
         self._state = work / "state"
         self._events.mkdir(parents=True)
         self._given = 0
         session.conf.set("spark.forebay.state.backend", backend)
         events = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        switch(measures=measures)
+        measures = kind != "bare"
+        switch(measures=measures, sends=kind == "measured")
         try:
             grouped = keyed(
                 events.parquet(str(self._events)),
@@ -114,8 +124,6 @@ class LoneQuery:
             output = grouped.process(FORMS[form](measures=measures), OUTPUT)
         finally:
             switch(measures=True)
-        if kind == "counted":
-            output = output.observe("rows", F.count(F.lit(1)))
         writer = output.writeStream.format("noop")
         writer = writer.option("checkpointLocation", str(work / "checkpoint"))
         self._query = writer.start()
@@ -137,7 +145,7 @@ class LoneQuery:
         return MicroBatch(cpu_ms=spent_ms, wall_ms=progress.durationMs["triggerExecution"])
 
     def stop(self) -> None:
-        """Stop the query; check that each file was a micro-batch and was measured, or was not."""
+        """Stop the query; check that each file was a micro-batch, and what became of figures."""
         self._query.stop()
         events = [json.loads(one.json) for one in self._query.recentProgress]
         progress = [one for one in events if one["numInputRows"]]
@@ -148,12 +156,11 @@ class LoneQuery:
             stored = ["phase_seconds" in one.metrics for one in reader.manifests]
             listing = list_version(folder, reader.version)
         named = [bool(one.figures.phase_ms) for one in listing.manifests]
-        if {*stored, *named, *shown} != {self._measures} or listing.version != self._given:
-            found = f"manifests {stored}, names {named}, progress events {shown}"
-            raise click.ClickException(
-                f"measuring was to be {self._measures} in {self._given} micro-batches, and was: "
-                f"{found}, version {listing.version}"
-            )
+        found = {"stored": {*stored, *named}, "shown": {*shown}, "version": listing.version}
+        kind = self._kind
+        asked = {"stored": {kind != "bare"}, "shown": {kind == "measured"}, "version": self._given}
+        if found != asked:
+            raise click.ClickException(f"the query {kind} was to be {asked}, and was {found}")
 
 
 def _cpu_s() -> float:
@@ -170,11 +177,11 @@ def lock_step(
     queries: Mapping[Kind, LoneQuery], files: Sequence[Path], count: int, what: str
 ) -> list[Mapping[Kind, MicroBatch]]:
     """Return ``count`` turns: a micro-batch of each query, one after another."""
-    order = [*queries]
+    orders = itertools.cycle(itertools.permutations(queries))
     turns = []
     for number in track(range(count), what, console=Console(stderr=True)):
-        turns.append({kind: queries[kind].run(files[number % len(files)]) for kind in order})
-        order.reverse()
+        file = files[number % len(files)]
+        turns.append({kind: queries[kind].run(file) for kind in next(orders)})
     for query in queries.values():
         query.stop()
     return turns
@@ -186,29 +193,39 @@ _TIMES: Final = (
 )
 
 
+_COMPARED: Final[Mapping[Kind, str]] = {
+    "stored": "measuring and storing",
+    "measured": "measuring, storing and sending",
+}
+
+
 def lines_of(what: str, turns: Sequence[Mapping[Kind, MicroBatch]]) -> list[Line]:
-    """Compare the CPU time and the time of adjacent micro-batches."""
+    """Compare the CPU time and the time of the micro-batches of a turn."""
     return [
         _line(
-            f"{what}: with measuring ÷ without, {name}",
-            [take(one["measured"]) for one in turns],
+            f"{what}: {doing} ÷ nothing, {name}",
+            [take(one[kind]) for one in turns],
             [take(one["bare"]) for one in turns],
             DATASET.rows_per_file,
         )
+        for kind, doing in _COMPARED.items()
         for name, take in _TIMES
     ]
 
 
-def floor_note(what: str, turns: Sequence[Mapping[Kind, MicroBatch]]) -> str:
-    """Say what a count of rows costs that Spark observes, without any figures of ours."""
+def note_of_small(form: str, turns: Sequence[Mapping[Kind, MicroBatch]]) -> str:
+    """Say what figures cost a micro-batch whose rows cost nothing."""
     parts = []
-    for name, take in _TIMES:
-        ratios = [take(one["counted"]) / take(one["bare"]) for one in turns]
-        low, high = median_within(ratios)
-        parts.append(
-            f"{statistics.median(ratios):.3f} of the {name} ({low:.3f} to {high:.3f}, 95 %)"
-        )
-    return f"{what}, nothing measured, but a count of rows observed by Spark: {', '.join(parts)}."
+    for kind, doing in _COMPARED.items():
+        for name, take in _TIMES:
+            more_ms = [take(one[kind]) - take(one["bare"]) for one in turns]
+            low, high = median_within(more_ms)
+            middle = statistics.median(more_ms)
+            parts.append(f"{doing} {middle:.1f} ms of {name} ({low:.1f} to {high:.1f}, 95 %)")
+    return (
+        f"A micro-batch of {SMALL.rows_per_file} rows on heap, {form}, costs more, in "
+        f"{len(turns)} turns: {', '.join(parts)}."
+    )
 
 
 # -- the engine alone -----------------------------------------------------------------------------
@@ -346,16 +363,15 @@ def main(
     data_dir: Path,
 ) -> Result:
     """Measure a job and the engine with and without what they measure."""
-    warm_up = WARM_UP
     if quick:
-        pairs, batches, warm_up = 2, 2, 1
+        pairs, batches = 2, 2
     materialise(DATASET, data_dir)
     with ForeignLoad() as load:
         lines = [engine_line(form, batches) for form in forms or FORMS] if batches else []
         notes = []
         if pairs:
             streams = [*itertools.product(backends or ["heap"], forms or FORMS)]
-            of_streams, notes = compare_streams(streams, warm_up, pairs, data_dir)
+            of_streams, notes = compare_streams(streams, pairs, data_dir, quick=quick)
             lines += of_streams
     if load.cores is not None:
         notes.append(f"Others used {load.cores:.2f} cores meanwhile.")
@@ -363,28 +379,34 @@ def main(
 
 
 def compare_streams(
-    streams: Sequence[tuple[str, str]], warm_up: int, pairs: int, folder: Path
+    streams: Sequence[tuple[str, str]], pairs: int, folder: Path, *, quick: bool
 ) -> tuple[list[Line], list[str]]:
     """Compare streams of some (backend, form) in one session; return lines and notes."""
-    files = sorted(materialise(DATASET, folder).glob("*.parquet"))
-    lines, notes = [], []
+    warm_up, first_turns = (2, 1) if quick else (WARM_UP, FIRST_TURNS)
+    lines = []
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as scratch:
         session = start_session(JOBS["ours-sync"], "4g")
-        session.conf.set("spark.sql.streaming.pollingDelay", POLLING_DELAY)
+
+        def turns_of(dataset: Dataset, form: str, backend: str, count: int) -> list[Any]:
+            files = sorted(materialise(dataset, folder).glob("*.parquet"))
+            what = f"{dataset.rows_per_file} rows on {backend}, {form}"
+            queries = {
+                kind: LoneQuery(session, form, backend, Path(scratch) / what / kind, kind)
+                for kind in get_args(Kind)
+            }
+            return lock_step(queries, files, count, what)
+
         try:
-            for backend, form in streams:
-                work = Path(scratch) / f"{backend}-{form}"
-                queries = {
-                    kind: LoneQuery(session, form, backend, work / kind, kind)
-                    for kind in get_args(Kind)
-                }
-                what = f"stream on {backend}, {form}"
-                turns = lock_step(queries, files, warm_up + pairs, what)[warm_up:]
-                lines += lines_of(what, turns)
-                notes.append(floor_note(what, turns))
+            _, form = streams[0]
+            session.conf.set("spark.sql.streaming.pollingDelay", SMALL_DELAY)
+            small = turns_of(SMALL, form, "heap", warm_up)[-SMALL_TURNS:]
+            session.conf.set("spark.sql.streaming.pollingDelay", POLLING_DELAY)
+            for backend, form_ in streams:
+                turns = turns_of(DATASET, form_, backend, first_turns + pairs)[first_turns:]
+                lines += lines_of(f"stream on {backend}, {form_}", turns)
         finally:
             session.stop()
-    return lines, notes
+    return lines, [note_of_small(form, small)]
 
 
 if __name__ == "__main__":

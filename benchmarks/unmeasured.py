@@ -1,7 +1,8 @@
 """Takes out of a process what keyed operators measure, for the benchmark of what that costs.
 
 Counts that a backend or the engine also needs for itself stay. Workers of Spark are switched by the
-function that they run, when it is opened: `SwitchedSync` and `SwitchedCoroutine`.
+function that they run, when it is opened: `SwitchedSync` and `SwitchedCoroutine`. Figures may also
+be measured and stored, but not sent to progress events; the driver alone decides that.
 """
 
 from __future__ import annotations
@@ -81,20 +82,30 @@ _REPLACEMENTS: Final[Sequence[tuple[Any, str, Any]]] = (
     (DeclaredState, "_touched", _none_touched),
     (Measures, "counted", _uncounted),
     (BatchInput, "_count_groups", _nothing),
-    # What becomes of them: the manifest and its name, the history, the row of figures.
+    # What becomes of them: the manifest and its name, the history.
     (Subtask, "_figures", _no_figures),
     (Manifest, "figures", property(_nameless)),
     (janitor, "remember", _nothing),
-    (keyed_dataframe, "_sent_schema", _nothing),
 )
 """(Owner, attribute, what replaces it)."""
 
-_ORIGINALS: Final = [(owner, name, vars(owner)[name]) for owner, name, _ in _REPLACEMENTS]
+_UNSENT: Final[Sequence[tuple[Any, str, Any]]] = ((keyed_dataframe, "_sent_schema", _nothing),)
+"""The same, for the row of figures and its observation."""
 
 
-def switch(*, measures: bool) -> None:
-    """Let the operators of this process measure from now on, or not."""
-    for owner, name, value in _ORIGINALS if measures else _REPLACEMENTS:
+def _originals(replaced: Sequence[tuple[Any, str, Any]]) -> Sequence[tuple[Any, str, Any]]:
+    return [(owner, name, vars(owner)[name]) for owner, name, _ in replaced]
+
+
+_MEASURED: Final = _originals(_REPLACEMENTS)
+_SENT: Final = _originals(_UNSENT)
+
+
+def switch(*, measures: bool, sends: bool = True) -> None:
+    """Let this process's operators measure from now on, or not; and send what they measure."""
+    measuring = _MEASURED if measures else _REPLACEMENTS
+    sending = _SENT if measures and sends else _UNSENT
+    for owner, name, value in (*measuring, *sending):
         setattr(owner, name, value)
 
 
