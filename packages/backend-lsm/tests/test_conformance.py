@@ -29,6 +29,7 @@ from forebay_state_api.testing.conformance.iterators import PAGES, IteratorTests
 from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
 from forebay_state_api.testing.conformance.kinds import KindTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
+from forebay_state_api.testing.conformance.migration import MigrationTests
 from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.readers import ReaderTests
@@ -41,11 +42,7 @@ from forebay_state_api.testing.conformance.timelines import TimelineTests
 from forebay_state_api.testing.conformance.timers import TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
-from forebay_state_api.testing.conformance.versions import (
-    MigrationTests,
-    VerificationTests,
-    VersionTests,
-)
+from forebay_state_api.testing.conformance.versions import VerificationTests, VersionTests
 
 
 def cases(row, *ids):

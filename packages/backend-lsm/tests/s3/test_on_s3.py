@@ -17,10 +17,11 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction, KeyedJob
+from forebay_state_api.testing.conformance.migration import MigrationTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.subject import ENGINES, BackendSubject
 from forebay_state_api.testing.conformance.tables import CommitTests
-from forebay_state_api.testing.conformance.versions import MigrationTests, VersionTests
+from forebay_state_api.testing.conformance.versions import VersionTests
 from forebay_state_api.versions import Janitor
 from forebay_state_api.versions.reader import open_version
 

@@ -24,6 +24,7 @@ from forebay_state_api.testing.conformance.failing import FailureTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
+from forebay_state_api.testing.conformance.migration import MigrationTests
 from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
@@ -32,11 +33,7 @@ from forebay_state_api.testing.conformance.sorted_maps import SortedMapTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
 from forebay_state_api.testing.conformance.ttl import TtlTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
-from forebay_state_api.testing.conformance.versions import (
-    MigrationTests,
-    VerificationTests,
-    VersionTests,
-)
+from forebay_state_api.testing.conformance.versions import VerificationTests, VersionTests
 from forebay_state_api.testing.conformance.visits import VisitTests
 
 from .sqlite_backend import Kept, SqliteBackend, SqliteScan, SqliteTable

@@ -15,6 +15,7 @@ from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
+from forebay_state_api.testing.conformance.migration import MigrationTests
 from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.readers import ReaderTests
@@ -25,7 +26,7 @@ from forebay_state_api.testing.conformance.sorted_maps import SortedMapTests
 from forebay_state_api.testing.conformance.subject import MANNERS
 from forebay_state_api.testing.conformance.timelines import TimelineTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
-from forebay_state_api.testing.conformance.versions import MigrationTests, VersionTests
+from forebay_state_api.testing.conformance.versions import VersionTests
 from forebay_state_api.testing.reference import ReferenceBackend
 
 

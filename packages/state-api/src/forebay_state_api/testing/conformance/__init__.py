@@ -26,6 +26,7 @@ _PARTS = (
     "janitor_pass",
     "kinds",
     "machine",
+    "migration",
     "namespaced_timers",
     "operator_state",
     "order",
@@ -67,6 +68,7 @@ from forebay_state_api.testing.conformance.kinds import (
     KindTests,
 )
 from forebay_state_api.testing.conformance.machine import StateMachineTests
+from forebay_state_api.testing.conformance.migration import MigrationRefusalTests, MigrationTests
 from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.operator_state import (
     CheckpointListenerTests,
@@ -87,12 +89,7 @@ from forebay_state_api.testing.conformance.timer_histories import (
 from forebay_state_api.testing.conformance.timers import TimerRefusalTests, TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
-from forebay_state_api.testing.conformance.versions import (
-    MigrationRefusalTests,
-    MigrationTests,
-    VerificationTests,
-    VersionTests,
-)
+from forebay_state_api.testing.conformance.versions import VerificationTests, VersionTests
 from forebay_state_api.testing.conformance.visits import VisitTests
 
 
