@@ -12,10 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 import attrs
+import pytest
 
 from forebay_backend_lsm.compactions import CompactedFiles, Compactions
 from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.files import ParentState, StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
@@ -28,6 +30,7 @@ from .toy import Cells, ToyCompactor, visible, write_cells
 OPERATOR = "q/u"
 MINUTE_US = 60_000_000
 START_US = 1_000 * MINUTE_US
+RULES = LsmOptions(max_runs=4, target_file_bytes=1_000)
 
 
 @attrs.frozen(kw_only=True)
@@ -174,3 +177,16 @@ class Chain:
             p for one in self.newest for p in one.meta.get("compaction", {}).get("pending", ())
         ]
         return [pending["job"]["id"] for pending in plain]
+
+
+def cell(number: int, value: object = None) -> Cells:
+    return {(number % 8, f"k{number}"): value}
+
+
+def until_pending(chain: Chain) -> CompactionJob:
+    """Commit until a job is submitted; return the job."""
+    for number in range(20):
+        chain.commit(cell(number, number))
+        if chain.service.submitted:
+            return chain.service.submitted[-1]
+    pytest.fail("nothing was submitted")
