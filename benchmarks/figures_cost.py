@@ -24,9 +24,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import attrs
 import click
@@ -197,6 +198,7 @@ _COMPARED: Final[Mapping[Kind, str]] = {
     "stored": "measuring and storing",
     "measured": "measuring, storing and sending",
 }
+"""Kind of a query → what it does that the bare one does not."""
 
 
 def lines_of(what: str, turns: Sequence[Mapping[Kind, MicroBatch]]) -> list[Line]:
@@ -383,30 +385,40 @@ def compare_streams(
 ) -> tuple[list[Line], list[str]]:
     """Compare streams of some (backend, form) in one session; return lines and notes."""
     warm_up, first_turns = (2, 1) if quick else (WARM_UP, FIRST_TURNS)
+    small_form = streams[0][1]
     lines = []
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as scratch:
         session = start_session(JOBS["ours-sync"], "4g")
-
-        def turns_of(dataset: Dataset, form: str, backend: str, count: int) -> list[Any]:
-            files = sorted(materialise(dataset, folder).glob("*.parquet"))
-            what = f"{dataset.rows_per_file} rows on {backend}, {form}"
-            queries = {
-                kind: LoneQuery(session, form, backend, Path(scratch) / what / kind, kind)
-                for kind in get_args(Kind)
-            }
-            return lock_step(queries, files, count, what)
-
+        run = partial(_turns, session, Path(scratch), folder)
         try:
-            _, form = streams[0]
             session.conf.set("spark.sql.streaming.pollingDelay", SMALL_DELAY)
-            small = turns_of(SMALL, form, "heap", warm_up)[-SMALL_TURNS:]
+            small = run(SMALL, small_form, "heap", warm_up)[-SMALL_TURNS:]
             session.conf.set("spark.sql.streaming.pollingDelay", POLLING_DELAY)
-            for backend, form_ in streams:
-                turns = turns_of(DATASET, form_, backend, first_turns + pairs)[first_turns:]
-                lines += lines_of(f"stream on {backend}, {form_}", turns)
+            for backend, form in streams:
+                turns = run(DATASET, form, backend, first_turns + pairs)[first_turns:]
+                lines += lines_of(f"stream on {backend}, {form}", turns)
         finally:
             session.stop()
-    return lines, [note_of_small(form, small)]
+    return lines, [note_of_small(small_form, small)]
+
+
+def _turns(  # noqa: PLR0917 - two callers
+    session: SparkSession,
+    scratch: Path,
+    folder: Path,
+    dataset: Dataset,
+    form: str,
+    backend: str,
+    count: int,
+) -> list[Mapping[Kind, MicroBatch]]:
+    """Return ``count`` turns of queries of each kind, which begin and end here."""
+    files = sorted(materialise(dataset, folder).glob("*.parquet"))
+    what = f"{dataset.rows_per_file} rows on {backend}, {form}"
+    queries = {
+        kind: LoneQuery(session, form, backend, scratch / what / kind, kind)
+        for kind in get_args(Kind)
+    }
+    return lock_step(queries, files, count, what)
 
 
 if __name__ == "__main__":
