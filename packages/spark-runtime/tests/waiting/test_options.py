@@ -8,6 +8,8 @@ import pytest
 
 from forebay_spark_runtime import ordered_wait, unordered_wait
 from forebay_spark_runtime.waiting.options import WaitOptions, takes_options
+from forebay_spark_runtime.waiting.spec import checked
+from forebay_state_api import ConfigurationError
 
 FIELDS = [field.name for field in attrs.fields(WaitOptions)]
 
@@ -57,3 +59,20 @@ class TestSignature:
     def test_its_help_documents_every_option_once(self, wait):
         documented = re.findall(r":param (\w+):", wait.__doc__)
         assert [name for name in documented if name in FIELDS] == FIELDS
+
+
+class Yields:
+    def __call__(self, row, client):
+        yield row
+
+
+class YieldsAsynchronously:
+    async def __call__(self, row, client):
+        yield row
+
+
+@pytest.mark.parametrize("thing", [Yields(), YieldsAsynchronously()])
+def test_a_function_that_yields_is_refused_in_each_form(thing):
+    for fn in (thing, type(thing)().__call__):
+        with pytest.raises(ConfigurationError, match="does not yield"):
+            checked(fn, WaitOptions(), ordered=True)

@@ -104,7 +104,10 @@ def _checked_function(fn: Any, batch: Any, name: str) -> bool:
     wanted = f"async def fn({argument}, client), or a plain function of the same two"
     if isinstance(fn, type) or not callable(fn):
         raise ConfigurationError(f"{name}: the function is {wanted}; got {fn!r}")
-    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+    called = type(fn).__call__
+    if any(
+        inspect.isasyncgenfunction(one) or inspect.isgeneratorfunction(one) for one in (fn, called)
+    ):
         raise ConfigurationError(
             f"{name}: the function returns an answer, or a list of them, and does not yield"
         )
@@ -113,7 +116,6 @@ def _checked_function(fn: Any, batch: Any, name: str) -> bool:
             f"{name}: the function is {wanted}; {function_name(fn)}{inspect.signature(fn)} does "
             "not take these two (without resources=, client=None)"
         )
-    called = type(fn).__call__
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(called)
 
 

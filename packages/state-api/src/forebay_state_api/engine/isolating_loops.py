@@ -8,7 +8,6 @@ The rows of a record that was set aside are checked when it ends.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from forebay_state_api.engine.record_methods import (
     run_async_map,
     run_coroutines,
     run_drivers,
+    run_generators,
     run_map,
     run_plain,
 )
@@ -58,10 +58,38 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
                 and add_usual(rows)
             ):
                 continue
-            if rows.__class__ is list or rows.__class__ is types.GeneratorType:
+            if rows.__class__ is list:
                 extend(rows)
             elif rows is not None:
                 give_out(host, rows)
+            if scheduler.current is None:
+                if rows_out:
+                    scheduler.emit()
+                continue
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            scheduler.fail_record(error)
+        else:
+            scheduler.leave()
+
+
+def _run_generators(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    scheduler: Any = host.scheduler
+    context = host.context
+    busy = scheduler.busy
+    journal = scheduler.journal
+    rows_out = host.rows_out
+    extend = rows_out.extend
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        scheduler.mark = len(rows_out)
+        scheduler.row = row
+        journal.last = None
+        try:
+            extend(fn(row, context))
             if scheduler.current is None:
                 if rows_out:
                     scheduler.emit()
@@ -210,6 +238,7 @@ def _fail_driven(scheduler: Any, error: Exception) -> None:
 
 LOOPS: Final[Mapping[Callable[..., None], Callable[..., None]]] = {
     run_plain: _run_plain,
+    run_generators: _run_generators,
     run_map: _run_map,
     run_coroutines: _run_coroutines,
     run_async_generators: _run_async_generators,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from forebay_state_api.calls.declared import Calls
+from forebay_state_api.engine.generators import only_yields, yielded
 from forebay_state_api.engine.record_steps import RecordSteps, cancelled
 from forebay_state_api.engine.scheduler import FRESH
 from forebay_state_api.errors import ConfigurationError
@@ -88,7 +89,7 @@ def record_methods(function: Any) -> list[RecordMethod]:
             _rows_method("process_element2", function.process_element2),
         ]
     if isinstance(function, FlatMapFunction):
-        return [_rows_method("flat_map", _with_context(function.flat_map))]
+        return [_rows_method("flat_map", _with_context(function.flat_map), function.flat_map)]
     if isinstance(function, MapFunction):
         return [_map_method("map", _with_context(function.map))]
     if callable(function) and not isinstance(function, type):
@@ -121,7 +122,7 @@ def broadcast_method(function: Any) -> RecordMethod | None:
 
 def visit_method(fn: Callable[[Any, Any], Any], state: Any) -> RecordMethod:
     """Return the method that calls ``fn(key, state)``; its rows are keys."""
-    return _rows_method("apply_to_keyed_state", _with_context(fn, state))
+    return _rows_method("apply_to_keyed_state", _with_context(fn, state), fn)
 
 
 def timer_method(function: Any) -> RecordMethod | None:
@@ -154,8 +155,7 @@ def flat_map_callable(fn: Callable[[Any], Any]) -> FlatMapFunction[Any, Any]:
     """Return a function for a plain callable from one row to several rows."""
 
     class PlainFlatMap(FlatMapFunction[Any, Any]):
-        def flat_map(self, row: Any) -> Any:
-            return fn(row)
+        flat_map = staticmethod(fn)  # type: ignore[assignment]
 
     return _named_after(PlainFlatMap, fn)()
 
@@ -177,6 +177,7 @@ def _named_after(adapter: type[F], fn: Callable[..., Any]) -> type[F]:
 # -- forms ------------------------------------------------------------------------------------
 
 _PLAIN: Final = "plain"
+_GENERATOR: Final = "generator"
 _COROUTINE: Final = "coroutine"
 _ASYNC_GENERATOR: Final = "async generator"
 
@@ -191,9 +192,13 @@ def form_of(fn: Any) -> str:
     return _ASYNC_GENERATOR if inspect.isasyncgenfunction(called) else _PLAIN
 
 
-def _rows_method(name: str, fn: RecordFunction) -> RecordMethod:
+def _rows_method(name: str, fn: RecordFunction, users: Any = None) -> RecordMethod:
+    """Return the method that runs ``fn``, which calls ``users``, if that is not ``fn`` itself."""
     form = form_of(fn)
-    return RecordMethod(name, fn, _RUNNERS[form], is_asynchronous=form is not _PLAIN)
+    asynchronous = form is not _PLAIN
+    if only_yields(fn if users is None else users):
+        form = _GENERATOR
+    return RecordMethod(name, fn, _RUNNERS[form], is_asynchronous=asynchronous)
 
 
 def _map_method(name: str, fn: RecordFunction) -> RecordMethod:
@@ -224,7 +229,7 @@ def _with_context(fn: Callable[..., Any], *more: Any) -> RecordFunction:
 
 
 def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
-    """Run plain functions and generators of rows."""
+    """Run plain functions, and generators that may return something."""
     scheduler = host.scheduler
     context = host.context
     busy = scheduler.busy
@@ -239,10 +244,30 @@ def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
         scheduler.mark = len(rows_out)
         scheduler.row = row
         rows = fn(row, context)
-        if rows.__class__ is list or rows.__class__ is types.GeneratorType:
+        if rows.__class__ is list:
             extend(rows)
         elif rows is not None:
             give_out(host, rows)
+        if busy and scheduler.current is not None:
+            scheduler.leave()
+
+
+def run_generators(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    """Run generators of rows that return nothing."""
+    scheduler = host.scheduler
+    context = host.context
+    busy = scheduler.busy
+    rows_out = host.rows_out
+    extend = rows_out.extend
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        scheduler.mark = len(rows_out)
+        scheduler.row = row
+        extend(fn(row, context))
         if busy and scheduler.current is not None:
             scheduler.leave()
 
@@ -438,6 +463,7 @@ async def _drive_generators(
 
 _RUNNERS: Final = {
     _PLAIN: run_plain,
+    _GENERATOR: run_generators,
     _COROUTINE: run_coroutines,
     _ASYNC_GENERATOR: run_async_generators,
 }
@@ -477,6 +503,8 @@ def give_out(host: RecordHost, rows: Any) -> None:
         rows._attach(functools.partial(give_out, host))
     elif isinstance(rows, types.CoroutineType):
         _drive_to(rows, functools.partial(give_out, host))
+    elif isinstance(rows, types.GeneratorType):
+        host.rows_out.extend(yielded(rows))
     elif inspect.isasyncgen(rows):
         _drive_to(collected(rows), host.rows_out.extend)
     elif isinstance(rows, (tuple, dict, str, bytes)) or not isinstance(rows, Iterable):
@@ -518,7 +546,7 @@ async def collected(rows: Any) -> list[Any]:
 
 def _one_row(result: Any) -> Any:
     if isinstance(result, types.GeneratorType):
-        return _only_row(list(result))
+        return _only_row(list(yielded(result)))
     if result is None:
         raise TypeError(
             "a map function returned None; it returns one row (use flat_map for none or many)"

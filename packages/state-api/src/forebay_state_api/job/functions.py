@@ -3,7 +3,8 @@
 A fresh copy of a function lives for one micro-batch of one subtask: ``open`` → records → ``close``.
 Fields do not survive a batch; state does. The record methods may be a plain method, a generator, an
 ``async def`` or an asynchronous generator; they emit rows by ``yield``, by returning a list (or
-another iterable) of rows, or by ``ctx.collect(row)``. The methods of ``ReduceFunction`` and
+another iterable) of rows, or by ``ctx.collect(row)``. A generator that returns anything raises
+`TypeError`: rows among it would be lost. The methods of ``ReduceFunction`` and
 ``AggregateFunction`` are plain inside states; a ``ReduceFunction`` that reduces rows may also use
 an ``async def``.
 """

@@ -1,0 +1,50 @@
+"""Generators of rows: what they yield is emitted, and what they return is an error.
+
+``extend`` drops what a generator returns. So that no record pays for a look at it, the code of a
+generator function is read once: one that cannot return anything runs as it is.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import types
+from collections.abc import Generator
+from typing import Any, Final
+
+_RETURNS: Final = ("RETURN_VALUE", "RETURN_CONST")
+
+
+def only_yields(fn: Any) -> bool:
+    """Return whether ``fn`` is a generator function whose code returns nothing but ``None``."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    called: Any = fn if inspect.isroutine(fn) else type(fn).__call__
+    if not inspect.isgeneratorfunction(called):
+        return False
+    before = None
+    for now in dis.get_instructions(called):
+        if now.opname in _RETURNS and not _is_none(now if now.opname == "RETURN_CONST" else before):
+            return False
+        before = now
+    return True
+
+
+def _is_none(loads: dis.Instruction | None) -> bool:
+    return (
+        loads is not None
+        and loads.opname in ("LOAD_CONST", "RETURN_CONST")
+        and loads.argval is None
+    )
+
+
+def yielded(rows: types.GeneratorType[Any, Any, Any]) -> Generator[Any, None, None]:
+    """Yield what ``rows`` yields; raise `TypeError` if it then returns anything."""
+    returned = yield from rows
+    if returned is not None:
+        raise TypeError(
+            f"the generator {rows.__qualname__} returned {returned!r:.200}, which would emit "
+            "nothing: a function with `yield` in it emits each row by `yield row`, and a list of "
+            "rows by `yield from rows`; `return` alone ends it"
+        )
