@@ -209,7 +209,11 @@ class Engine:
         context.collect = self.rows_out.append
         # Not a `Timers`: every use but those of clocks raises an explanatory error.
         context.timers = NoTimers(  # type: ignore[assignment]
-            function_name(self.function), self._times, self.counters
+            function_name(self.function),
+            self._times,
+            self.counters,
+            uid=context.operator_uid,
+            has_event_time=self._has_event_time,
         )
 
     def _make_scheduler(self, error_rows: ErrorRows | None) -> tuple[Scheduler, Journal | None]:

@@ -57,6 +57,7 @@ class Timers(abc.ABC):
 
         It does not change during a micro-batch, and never goes back. At the end of a bounded
         DataFrame, while all event-time timers fire, it is the last time that a ``datetime`` can be.
+        Raises `ConfigurationError` unless the job names an event-time column.
         """
 
     @property
@@ -69,7 +70,7 @@ class Timers(abc.ABC):
         """Return whether ``at`` is not after the watermark; false before the first watermark.
 
         The function decides whether a late row still counts. Raises `ValueError` for a time without
-        a zone.
+        a zone, `ConfigurationError` unless the job names an event-time column.
         """
 
     @abc.abstractmethod

@@ -317,9 +317,13 @@ def _is_free(busy: Mapping[Any, Any], key: Any) -> bool:
 class Clocks:
     """The times that every function sees."""
 
-    def __init__(self, times: TimerClocks, counters: EngineMetrics) -> None:
+    def __init__(
+        self, times: TimerClocks, counters: EngineMetrics, *, uid: str, has_event_time: bool
+    ) -> None:
         self.times: Final = times
         self._counters: Final = counters
+        self._uid: Final = uid
+        self._has_event_time: Final = has_event_time
         self._watermark_us = times.watermark_us
         self._domain: TimeDomain | None = None
 
@@ -330,6 +334,8 @@ class Clocks:
 
     @property
     def watermark(self) -> datetime | None:
+        if not self._has_event_time:
+            self._refuse_event_time("ctx.timers.watermark")
         us = self._watermark_us
         return None if us == ALWAYS else instant(us)
 
@@ -338,12 +344,22 @@ class Clocks:
         return self._domain
 
     def is_late(self, at: datetime) -> bool:
+        if not self._has_event_time:
+            self._refuse_event_time("ctx.timers.is_late")
         return us_of(at) <= self._watermark_us
 
     def drop_late(self, at: datetime) -> bool:
+        if not self._has_event_time:
+            self._refuse_event_time("ctx.timers.drop_late")
         late = us_of(at) <= self._watermark_us
         self._counters.late_rows_dropped += late
         return late
+
+    def _refuse_event_time(self, what: str) -> NoReturn:
+        raise ConfigurationError(
+            f"operator {self._uid!r}: {what} needs event times; name their column with event_time= "
+            "in keyed()"
+        )
 
 
 class EngineTimers(Clocks, Timers):
@@ -358,10 +374,14 @@ class EngineTimers(Clocks, Timers):
         declare: Callable[[StateDescriptor], Any],
     ) -> None:
         """Open the tables; ``declare`` declares a state of the engine's own."""
-        super().__init__(times, host.scheduler.counters)
         context = host.context
+        super().__init__(
+            times,
+            host.scheduler.counters,
+            uid=context.operator_uid,
+            has_event_time=has_event_time,
+        )
         self._context = self._user_context = context
-        self._has_event_time: Final = has_event_time
         self._scheduler: Final = host.scheduler
         self.specs: Final = timer_specs(host.key_codec)
         self.tables: Final = [(spec, host.backend.table(spec)) for spec in self.specs]
@@ -400,7 +420,7 @@ class EngineTimers(Clocks, Timers):
 
     def register_event_time(self, at: datetime) -> None:
         if not self._has_event_time:
-            self._refuse_event_time()
+            self._refuse_timers()
         self._event.register(us_of(at), self._context)
 
     def delete_processing_time(self, at: datetime) -> None:
@@ -408,7 +428,7 @@ class EngineTimers(Clocks, Timers):
 
     def delete_event_time(self, at: datetime) -> None:
         if not self._has_event_time:
-            self._refuse_event_time()
+            self._refuse_timers()
         self._event.delete(us_of(at), self._context)
 
     def replace_processing_time(self, at: datetime) -> None:
@@ -416,13 +436,15 @@ class EngineTimers(Clocks, Timers):
 
     def replace_event_time(self, at: datetime) -> None:
         if not self._has_event_time:
-            self._refuse_event_time()
+            self._refuse_timers()
         self._replace(self._event, us_of(at), self._listing().times())
 
     def list_processing_time(self) -> list[datetime]:
         return self._processing.sorted_instants(self._listing().times())
 
     def list_event_time(self) -> list[datetime]:
+        if not self._has_event_time:
+            self._refuse_timers()
         return self._event.sorted_instants(self._listing().times())
 
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
@@ -438,13 +460,15 @@ class EngineTimers(Clocks, Timers):
 
     def async_replace_event_time(self, at: datetime) -> StateFuture[None]:
         if not self._has_event_time:
-            self._refuse_event_time()
+            self._refuse_timers()
         return self._async_replace(self._event, us_of(at))
 
     def async_list_processing_time(self) -> StateFuture[list[datetime]]:
         return self._listing().async_times().then_apply(self._processing.sorted_instants)
 
     def async_list_event_time(self) -> StateFuture[list[datetime]]:
+        if not self._has_event_time:
+            self._refuse_timers()
         return self._listing().async_times().then_apply(self._event.sorted_instants)
 
     def async_merge_namespaces(
@@ -513,13 +537,10 @@ class EngineTimers(Clocks, Timers):
             self._by_key.add_all(line.number, line.all())
         self.lists = True
 
-    def _refuse_event_time(self) -> NoReturn:
+    def _refuse_timers(self) -> NoReturn:
         if self._context._key is NO_KEY:
             hash(NO_KEY)
-        raise ConfigurationError(
-            f"operator {self._context.operator_uid!r}: event-time timers need event times; name "
-            "their column with event_time= in keyed()"
-        )
+        self._refuse_event_time("an event-time timer")
 
     # -- for the engine -----------------------------------------------------------------------
 
@@ -574,8 +595,16 @@ class EngineTimers(Clocks, Timers):
 class NoTimers(Clocks):
     """The times of a function without ``on_timer``: every use of timers raises an error."""
 
-    def __init__(self, function: str, times: TimerClocks, counters: EngineMetrics) -> None:
-        super().__init__(times, counters)
+    def __init__(
+        self,
+        function: str,
+        times: TimerClocks,
+        counters: EngineMetrics,
+        *,
+        uid: str,
+        has_event_time: bool,
+    ) -> None:
+        super().__init__(times, counters, uid=uid, has_event_time=has_event_time)
         self._function = function
 
     def __getattr__(self, name: str) -> NoReturn:
