@@ -105,7 +105,7 @@ def other_types(context: fb.RuntimeContext) -> None:
     assert_type(unset, fb.ValueState[int | None])
     ttl = fb.StateTtlConfig(timedelta(hours=1))
     expiring = context.get_state(fb.ValueStateDescriptor("expiring", int, default=0, ttl=ttl))
-    assert_type(expiring, fb.ValueState[int | None])
+    assert_type(expiring, fb.ValueState[int])
     defaulted = context.get_state(fb.ValueStateDescriptor("defaulted", list[int], default=[]))
     assert_type(defaulted, fb.ValueState[list[int]])
     context.get_state(fb.ListStateDescriptor("l", int))  # type: ignore[arg-type]

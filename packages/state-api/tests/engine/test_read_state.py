@@ -65,7 +65,7 @@ def test_values_by_version(job):
     [
         (COUNT, None),
         (ValueStateDescriptor("other", float, default=7), 7.0),
-        (ValueStateDescriptor("other", int, default=7, ttl=StateTtlConfig(timedelta(1))), None),
+        (ValueStateDescriptor("other", int, default=7, ttl=StateTtlConfig(timedelta(1))), 7),
         (ListStateDescriptor("other", int), []),
         (MapStateDescriptor("other", int, int), {}),
         (ReducingStateDescriptor("other", max, int), None),

@@ -71,7 +71,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
 
     :param name: the state's name, unique in the operator.
     :param type_info: the type of the value; default: any plain value.
-    :param default: the value that an unset state reads as; not used with a TTL; default: ``None``.
+    :param default: the value that an unset or expired state reads as; default: ``None``.
     :param ttl: the time to live; default: none.
     :param switch_ttl: whether stored state may have been declared with a TTL if this one has none,
         or without one if this one has one; default: no.
@@ -89,7 +89,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         type_info: type[V],
         *,
         default: V,
-        ttl: None = None,
+        ttl: StateTtlConfig | None = None,
         switch_ttl: bool = False,
     ) -> None: ...
     @overload
@@ -98,7 +98,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         name: str,
         type_info: type[V],
         *,
-        default: V | None = None,
+        default: None = None,
         ttl: StateTtlConfig | None = None,
         switch_ttl: bool = False,
     ) -> None: ...

@@ -117,7 +117,7 @@ class _TtlCells(KeyedState):
 
 
 class TtlValueState(_TtlCells, KeyedValueState):
-    """`ValueState` with TTL. The default of the descriptor is not used."""
+    """`ValueState` with TTL: what has expired reads as the default, as what is unset does."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class TtlValueState(_TtlCells, KeyedValueState):
         if stored is ABSENT:
             stored = self._fetch()
             if stored is ABSENT:
-                return None
+                return self._seen(ABSENT)
         if stored[0] > self._plain_after:
             return stored[1] if self._hand_out is None else self._hand_out(stored[1])
         return self._read(stored)
@@ -144,7 +144,7 @@ class TtlValueState(_TtlCells, KeyedValueState):
         stored = self._cells.get(self._context._key, ABSENT)
         if stored is ABSENT:
             if self._known_absent():
-                return self._answer(None)
+                return self._answer(self._seen(ABSENT))
             namespace = self._namespace
             return self._request(
                 lambda value: self._within(namespace, lambda: self._read_late(value))
@@ -162,7 +162,7 @@ class TtlValueState(_TtlCells, KeyedValueState):
         if self._cells.get(self._context._key, ABSENT) is stored:
             return self._read(stored)
         live = self._policy.live(stored)
-        return None if live is ABSENT else self._seen(live[1])
+        return self._seen(ABSENT if live is ABSENT else live[1])
 
     def _read(self, stored: Any) -> Any:
         """Return a read's result for the current key's cell, after dropping or renewing it."""
@@ -174,7 +174,7 @@ class TtlValueState(_TtlCells, KeyedValueState):
             context = self._context
             self._cells[context._key] = left
             self._dirty[context._key] = context._group
-        return None if seen is ABSENT else self._seen(seen[1])
+        return self._seen(ABSENT if seen is ABSENT else seen[1])
 
 
 class TtlMergingState(_TtlCells, MergingState):

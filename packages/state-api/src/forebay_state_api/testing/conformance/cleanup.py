@@ -30,6 +30,7 @@ from forebay_state_api.testing.conformance.subject import (
     skip_unless_claimed,
 )
 from forebay_state_api.testing.conformance.ttl import (
+    DEFAULT,
     EMPTY,
     READS,
     TTL,
@@ -137,7 +138,7 @@ class CleanupTests(BackendSubject):
         job.clock.advance(TTL)
         assert job.do("key 3", ("v.value",), crash=True) == [1]
         assert job.do("key 3", ("v.value",)) == [1]
-        assert job.do("key 3", ("v.value",)) == [None]
+        assert job.do("key 3", ("v.value",)) == [DEFAULT]
         assert job.peek(job.descriptors[0], "key 3") is ABSENT
 
     def test_each_access_checks_so_many_cells(

@@ -56,13 +56,14 @@ READS: list[Access] = [
     ("s.range",),
 ]
 WRITTEN: list[Any] = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0, [(1, 1), (2, 2)]]
-EMPTY: list[Any] = [None, [], [], None, None, []]
+DEFAULT = 7
+EMPTY: list[Any] = [DEFAULT, [], [], None, None, []]
 
 
 def states_with(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
     """One state of each kind."""
     return [
-        ValueStateDescriptor("v", int, default=7, ttl=ttl),
+        ValueStateDescriptor("v", int, default=DEFAULT, ttl=ttl),
         ListStateDescriptor("l", int, ttl=ttl),
         MapStateDescriptor("m", str, int, ttl=ttl),
         ReducingStateDescriptor("r", add, int, ttl=ttl),
@@ -105,8 +106,16 @@ class TtlTests(BackendSubject):
         job.clock.advance(timedelta(microseconds=1))
         assert job.do("k", *READS) == EMPTY
 
-    def test_a_default_is_not_used_with_ttl(self, with_ttl: Any) -> None:
-        assert with_ttl().do("k", ("v.value",)) == [None]
+    def test_a_value_that_is_unset_or_has_expired_reads_as_the_default(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        assert job.do("k", ("v.value",)) == [DEFAULT]
+        assert job.peek(job.descriptors[0], "k") is ABSENT, "a default is not stored"
+        job.do("k", ("v.update", 1))
+        job.clock.advance(TTL)
+        assert job.do("k", ("v.value",), ("v.update", 2), ("v.clear",), ("v.value",))[::3] == [
+            DEFAULT,
+            DEFAULT,
+        ]
 
     def test_what_was_read_expired_is_removed(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()
