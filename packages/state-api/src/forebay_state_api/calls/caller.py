@@ -7,7 +7,6 @@ can answer for the record: in any race it has one owner.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -15,6 +14,7 @@ import attrs
 
 from forebay_state_api.calls.current_call import CURRENT
 from forebay_state_api.calls.operator_clients import is_closed
+from forebay_state_api.calls.places import CallPlace, CallPlaces
 from forebay_state_api.calls.policies import Batch, Rate, Retry, Verdict
 from forebay_state_api.calls.rate import RateLimiter
 from forebay_state_api.calls.retry import ClientBrokenError, RecordTries, RetryPolicy, later
@@ -98,12 +98,13 @@ class Caller:
         clock: Callable[[], float],
         describe: Callable[[int], str],
         ready: Callable[[], Awaitable[None]] | None = None,
-        places: asyncio.Semaphore | None = None,
+        places: CallPlaces | None = None,
     ) -> None:
         """Prepare the caller; the parameters are documented at `CallEngine`.
 
         ``places`` bounds the calls in flight, where their number is not that of the workers. A try
         takes one before its turn of the rate, and a hedge starts only if one is free at once.
+        Calls that a try makes use its place, so they never wait for what it holds.
         """
         self.fn = fn
         self.client = client
@@ -157,8 +158,11 @@ class Caller:
         """
         if self._places is None:
             return await self._attempt(slot, argument, end)
-        async with self._places:
+        slot.place = place = await self._places.take(argument)
+        try:
             return await self._attempt(slot, argument, end)
+        finally:
+            place.give_back()
 
     async def _attempt(self, slot: WorkerSlot, argument: Any, end: float) -> tuple[Any, Any, float]:
         if self._limiter is not None or self._ready is not None or self.client.opening:
@@ -189,7 +193,7 @@ class Caller:
         self.begin()
         self.counts.tries += 1
         try:
-            answer = await self.fn(argument, client)
+            answer = await _running(self.fn(argument, client), slot.place)
         except asyncio.CancelledError as cancelled:
             error = _why_cancelled(slot, cancelled)
         except Exception as raised:  # noqa: BLE001 - the retry policy decides what happens to it
@@ -326,22 +330,22 @@ class Caller:
 
         def start() -> asyncio.Task[Any] | None:
             limiter, places = self._limiter, self._places
-            if self.client.opening or (places is not None and places.locked()):
+            if self.client.opening or (places is not None and not places.free):
                 return None
             if not (limiter is None or limiter.acquire_at_once()):
                 return None
             self.counts.hedges += 1
-            task = asyncio.get_running_loop().create_task(second())
+            place = None if places is None else places.take_free(argument)
+            task = asyncio.get_running_loop().create_task(second(place))
             self._hedged.add(task)
-            task.add_done_callback(lambda done: self._hedge_done(slot, done))
+            task.add_done_callback(lambda done: self._hedge_done(slot, done, place))
             return task
 
-        async def second() -> Any:
+        async def second(place: CallPlace | None) -> Any:
             if fixed is not None:
                 CURRENT.set(fixed)
             try:
-                async with self._places or contextlib.nullcontext():
-                    return await self.fn(argument, self.client.current)
+                return await _running(self.fn(argument, self.client.current), place)
             except (SystemExit, KeyboardInterrupt) as error:
                 raise RuntimeError(f"the second call raised {type(error).__name__}") from error
 
@@ -350,8 +354,12 @@ class Caller:
         if at < self._sweeper.wake:
             self._sweeper.arm(at)
 
-    def _hedge_done(self, slot: WorkerSlot, task: asyncio.Task[Any]) -> None:
+    def _hedge_done(
+        self, slot: WorkerSlot, task: asyncio.Task[Any], place: CallPlace | None
+    ) -> None:
         self._hedged.discard(task)
+        if place is not None:
+            place.give_back()
         won = not task.cancelled() and task.exception() is None
         if won and slot.hedge is task and not slot.expired:
             slot.deadline = NEVER
@@ -398,6 +406,10 @@ class Caller:
         for task in tuple(self._hedged):
             task.cancel()
         await asyncio.gather(*self._hedged, return_exceptions=True)
+
+
+def _running(tried: Awaitable[Any], place: CallPlace | None) -> Awaitable[Any]:
+    return tried if place is None else place.running(tried)
 
 
 def _why_cancelled(slot: WorkerSlot, cancelled: asyncio.CancelledError) -> BaseException | None:

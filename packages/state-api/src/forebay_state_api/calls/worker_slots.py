@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from forebay_state_api.calls.current_call import Call
+from forebay_state_api.calls.places import CallPlace
 
 NEVER: Final = float("inf")
 
@@ -30,6 +31,7 @@ class WorkerSlot:
         "hedge_at",
         "hedge_won",
         "indexes",
+        "place",
         "start_hedge",
         "task",
     )
@@ -42,6 +44,8 @@ class WorkerSlot:
         self.attempt = 1
         self.client: Any = None
         """The client that the last guarded call got."""
+        self.place: CallPlace | None = None
+        """The place of the current try, where places bound the calls in flight."""
         self.deadline = NEVER
         self.expired = False
         """Set by the sweeper when it cancels the call; cleared by the worker."""

@@ -24,7 +24,6 @@ from forebay_state_api.engine.isolating_loops import LOOPS
 from forebay_state_api.engine.journal import Journal, undo
 from forebay_state_api.engine.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
-from forebay_state_api.engine.waiting_lines import awaited_by, where_it_waits
 from forebay_state_api.job.futures import Dropped, of_failed_record
 
 
@@ -244,7 +243,7 @@ class IsolatingScheduler(Scheduler):
     def _late(self, record: Any, deadlines: RecordDeadlines) -> RecordTimeoutError:
         return RecordTimeoutError(
             f"it took longer than record_timeout={deadlines.limit_s:g} s, and waits for "
-            f"{awaited_by(record)}{where_it_waits(record)}"
+            f"{self.waited_for(record)}"
         )
 
     def _take_answer(self, record: Any, request: Any, answer: Any) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_state_api.calls.caller import Caller, ReplaceableClient
 from forebay_state_api.calls.declared import Calls
+from forebay_state_api.calls.places import CallPlace, CallPlaces
 from forebay_state_api.calls.worker_slots import Sweeper, WorkerSlot
+from forebay_state_api.engine.waiting_lines import waiting_lines
 from forebay_state_api.metrics.calls import Counts
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.record import Record
     from forebay_state_api.engine.scheduler import Scheduler
+
+_SHOWN: Final = 3
+"""The most calls that an error shows of those that have the places."""
 
 
 @attrs.define(eq=False)
@@ -108,6 +113,7 @@ class RecordCalls:
         self._scheduler = scheduler
         self._stand_in = calls.stand_in
         self._slots: set[WorkerSlot] = set()
+        self._places = None if in_flight is None else CallPlaces(in_flight)
         clock = scheduler.awaits.loop.time
         self._sweeper = Sweeper(self._slots, clock)
         self._caller = _RecordCaller(
@@ -118,8 +124,9 @@ class RecordCalls:
             sweeper=self._sweeper,
             clock=clock,
             describe=str,
-            places=None if in_flight is None else asyncio.Semaphore(in_flight),
+            places=self._places,
         )
+        scheduler.describe_calls = self._places_taken
 
     async def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return the answer of a call, or raise the error of its last try."""
@@ -142,14 +149,33 @@ class RecordCalls:
         one.attempt += 1
         return await self._stand_in(attrs.evolve(one))
 
+    def _places_taken(self) -> str:
+        """Return who has the places, for the error of a record that takes too long."""
+        places = self._places
+        if places is None or not places.waiting:
+            return ""
+        shown = "".join(f"\n  {_described(place)}" for place in places.used[:_SHOWN])
+        return (
+            f"; {len(places.waiting)} call(s) wait for a place, and all {places.number} of "
+            f"calls_in_flight are taken, by{shown}"
+        )
+
     def close(self) -> None:
         """Stop the timer of deadlines, after the last record."""
         self._sweeper.stop()
+        self._scheduler.describe_calls = str
 
     def counted(self) -> Counts:
         """Return the counts so far."""
         self._caller.count_latencies()
         return self.counts
+
+
+def _described(place: CallPlace) -> str:
+    """Return whose place it is, and the line where the call waits."""
+    one: CallTry = place.argument
+    lines = waiting_lines(place.steps)[-1:]
+    return " at ".join([f"ctx.call({one.fn!r:.200}, ...) of the key {one.key!r:.200}", *lines])
 
 
 def declared_calls(function: Any) -> Calls:

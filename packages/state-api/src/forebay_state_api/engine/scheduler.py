@@ -121,6 +121,7 @@ class Scheduler:
         "current",
         "deadlines",
         "describe",
+        "describe_calls",
         "done",
         "dropped_reads",
         "fails_batch",
@@ -187,6 +188,8 @@ class Scheduler:
         """Set by the engine: makes a namespace current."""
         self.describe: Callable[[], str]
         """Set by the engine: function, operator, key, batch and partition, for errors."""
+        self.describe_calls: Callable[[], str] = str
+        """Set once calls are made: who has the places that calls wait for, for errors."""
         self.counters = EngineMetrics()
         self._limit = in_flight_limit
         self._calls_limit = calls_in_flight
@@ -902,10 +905,14 @@ class Scheduler:
     def _end_late(self, record: Record, deadlines: RecordDeadlines) -> None:
         """Handle a record that takes too long: it fails the micro-batch."""
         self.current, self.context._key = record, record.key
-        late = RecordTimeoutError(f"it waits for {awaited_by(record)}{where_it_waits(record)}")
+        late = RecordTimeoutError(f"it waits for {self.waited_for(record)}")
         raise FunctionError(
             f"{self.describe()} took longer than record_timeout={deadlines.limit_s:g} s: {late}"
         ) from late
+
+    def waited_for(self, record: Record) -> str:
+        """Return what a late record waits for, and where, for its error."""
+        return f"{awaited_by(record)}{where_it_waits(record)}{self.describe_calls()}"
 
     def _stuck(self, why: str) -> FunctionError:
         waiting = len(self.busy)
@@ -925,7 +932,7 @@ class Scheduler:
         return FunctionError(
             f"{self.describe()} waits for {awaited_by(record)}, which did not end within the drain "
             f"timeout of {self._drain_timeout_s:g} s; {len(self.busy)} record(s) wait in this "
-            f"subtask{where_it_waits(record)}"
+            f"subtask{where_it_waits(record)}{self.describe_calls()}"
         )
 
     def run_ready_quietly(self) -> bool:

@@ -1,0 +1,168 @@
+"""The places of a subtask's calls: how many tries are made at one time.
+
+A try that makes calls has its place until they have answered. If each of those waited for a place
+of its own, the tries that hold all places would wait for each other. So a try lends its place to
+the calls made within it, one at a time: the innermost of them can always go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Generator
+from contextvars import ContextVar
+from typing import Any, Final
+
+_INSIDE: Final[ContextVar[CallPlace | None]] = ContextVar("forebay_place", default=None)
+"""The place of the try whose code runs; tasks that the code starts inherit it."""
+
+
+class CallPlace:
+    """A place while one try has it; the try may have ended if a call within it still uses it."""
+
+    __slots__ = ("_places", "argument", "lender", "lent", "line", "steps", "taken")
+
+    def __init__(self, places: CallPlaces, argument: Any, lender: CallPlace | None) -> None:
+        self._places = places
+        self.argument: Final = argument
+        """The argument of the call."""
+        self.lender: Final = lender
+        """The place of the try that this call was made in, if that has lent it."""
+        self.lent = False
+        """Whether a call within the try uses it."""
+        self.line: _Line = OrderedDict()
+        """The calls within the try that wait for it, or for a free place."""
+        self.steps: Any = None
+        """The coroutine of the try, once it has begun."""
+        self.taken = True
+        """Whether the try is under way."""
+
+    def of(self, places: CallPlaces) -> bool:
+        """Return whether the try is under way, and one of these places its own."""
+        return self.taken and self._places is places
+
+    def give_back(self) -> None:
+        """End the try's use of its place, which goes to the first call that waits for it."""
+        self._places.give_back(self)
+
+    def running(self, awaited: Awaitable[Any]) -> Awaitable[Any]:
+        """Return the try, so that calls which its code makes find this place."""
+        self.steps = awaited
+        return _Inside(awaited, self)
+
+
+_Line = OrderedDict[asyncio.Future[CallPlace], tuple[Any, CallPlace | None]]
+"""Calls that wait for a place, in order → (argument, the place of the try they are made in)."""
+
+
+class CallPlaces:
+    """All places of one subtask; first come, first served."""
+
+    def __init__(self, number: int) -> None:
+        self.number: Final = number
+        self.waiting: _Line = OrderedDict()
+        self._free = number
+        self._taken: dict[CallPlace, None] = {}
+
+    @property
+    def used(self) -> list[CallPlace]:
+        """The places in use; of one that tries have lent each other, the innermost try's."""
+        return [place for place in self._taken if not place.lent]
+
+    async def take(self, argument: Any) -> CallPlace:
+        """Wait for a place; a call within a try takes that try's own, if no other is free."""
+        around = _INSIDE.get()
+        if around is not None and not around.of(self):
+            around = None
+        if around is not None and not around.lent:
+            around.lent = True
+            return self._place(argument, around)
+        return self.take_free(argument) or await self._wait(argument, around)
+
+    @property
+    def free(self) -> bool:
+        """Whether there is a place that no call waits for."""
+        return bool(self._free)
+
+    def take_free(self, argument: Any) -> CallPlace | None:
+        """Take a place that is free now and that no other call waits for."""
+        if not self._free:
+            return None
+        self._free -= 1
+        return self._place(argument, None)
+
+    def give_back(self, place: CallPlace) -> None:
+        """End a try's use of its place, which goes to the first call that waits for it."""
+        place.taken = False
+        del self._taken[place]
+        if not place.lent:
+            self._pass_on(place.lender)
+
+    def _place(self, argument: Any, lender: CallPlace | None) -> CallPlace:
+        place = CallPlace(self, argument, lender)
+        self._taken[place] = None
+        return place
+
+    async def _wait(self, argument: Any, around: CallPlace | None) -> CallPlace:
+        future: asyncio.Future[CallPlace] = asyncio.get_running_loop().create_future()
+        self.waiting[future] = argument, around
+        if around is not None:
+            around.line[future] = argument, around
+        try:
+            return await future
+        except BaseException:
+            if not future.cancel() and not future.cancelled():
+                self.give_back(future.result())
+            raise
+        finally:
+            self._leave_line(future, around)
+
+    def _pass_on(self, lender: CallPlace | None) -> None:
+        """Give a place that is free to the next call: one within ``lender``, or any."""
+        while lender is not None and not lender.taken:
+            lender = lender.lender  # its try has ended while this call used its place
+        line = self.waiting if lender is None else lender.line
+        while line:
+            future, (argument, around) = line.popitem(last=False)
+            self._leave_line(future, around)
+            if not future.done():  # else its call was cancelled
+                future.set_result(self._place(argument, lender))
+                return
+        if lender is None:
+            self._free += 1
+        else:
+            lender.lent = False
+
+    def _leave_line(self, future: asyncio.Future[CallPlace], around: CallPlace | None) -> None:
+        self.waiting.pop(future, None)
+        if around is not None:
+            around.line.pop(future, None)
+
+
+class _Inside(Generator[Any, Any, Any]):
+    """Runs the steps of a try with its place as the current one.
+
+    Records share the context of their thread, so the place is set for each step alone.
+    """
+
+    def __init__(self, awaited: Awaitable[Any], place: CallPlace) -> None:
+        self.cr_await: Final = awaited
+        """Named as a coroutine's, for who follows what waits for what."""
+        self._steps: Any = awaited.__await__()
+        self._place = place
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._steps.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._steps.throw, *error)
+
+    def _step(self, run: Any, *arguments: Any) -> Any:
+        before = _INSIDE.set(self._place)
+        try:
+            return run(*arguments)
+        finally:
+            _INSIDE.reset(before)
