@@ -240,6 +240,25 @@ def test_half_a_character_is_escaped_at_any_depth():
     assert column.to_pylist() == [{"x": [[("a\\ud83d", "cut \\ud83d")]]}, None]
 
 
+MICRO = "\u00b5g"
+
+
+class Micrograms(NamedTuple):
+    n: int
+    µg: int  # noqa: PLC2401 - to Python it is the Greek letter
+
+
+@pytest.mark.parametrize(
+    "value", [Micrograms(1, 2), Row(µg=2, n=1), {"\u03bcg": 2, "n": 1}, {MICRO: 2, "n": 1}]
+)
+def test_names_that_python_spells_otherwise(value):
+    schema = [(MICRO, pa.int64()), ("n", pa.int64())]
+    assert writer(*schema).batch([value]).to_pylist() == [{MICRO: 2, "n": 1}]
+    assert written(value, pa.struct(schema)) == {MICRO: 2, "n": 1}
+    with pytest.raises(OutputSchemaError, match="missing"):
+        writer(("\u03bcg", pa.int64()), ("x", pa.int64())).batch([{MICRO: 1, "\u03bcg": 2}])
+
+
 def test_not_null_is_checked():
     one = writer(pa.field("c", pa.int64(), nullable=False))
     assert one.batch([(1,)]).num_rows == 1

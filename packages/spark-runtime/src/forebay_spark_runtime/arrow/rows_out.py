@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from forebay_spark_runtime.arrow.conversion_errors import plain_reason
 from forebay_spark_runtime.arrow.values_out import escaped, infinities, value_kind, wide_type
+from forebay_state_api.codecs.field_names import as_declared, with_declared_names
 from forebay_state_api.engine.rows import not_awaited
 from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.job.futures import StateFuture
@@ -33,6 +34,7 @@ class RowOrder:
     def __init__(self, names: Sequence[str], function: str, where: str = "") -> None:
         """Take the column names; ``function`` is named in errors, which begin with ``where``."""
         self._names = list(names)
+        self._known = set(names)
         self._who = f"{where}{function}"
         self._by_class: dict[tuple[type, tuple[str, ...]], Any] = {}
 
@@ -45,7 +47,9 @@ class RowOrder:
             fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
             return row if fields is None else self._picked(row, tuple(fields))
         if isinstance(row, Mapping):
-            self._check_names(tuple(row), row)
+            if row.keys() != self._known:
+                row = with_declared_names(row, self._names)
+                self._check_names(tuple(row), row)
             return tuple(row[name] for name in self._names)
         raise OutputSchemaError(
             f"{self._who} emitted {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
@@ -55,6 +59,7 @@ class RowOrder:
     def _picked(self, row: tuple[Any, ...], fields: tuple[str, ...]) -> tuple[Any, ...]:
         key = (type(row), fields)
         if key not in self._by_class:
+            fields = tuple(as_declared(field, self._names) for field in fields)
             self._check_names(fields, row)
             positions = [fields.index(name) for name in self._names]
             as_they_are = positions == list(range(len(fields)))
@@ -63,7 +68,7 @@ class RowOrder:
         return row if pick is None else pick(row)
 
     def _check_names(self, given: tuple[str, ...], row: Any) -> None:
-        if len(given) == len(self._names) and set(given) == set(self._names):
+        if len(given) == len(self._names) and set(given) == self._known:
             return
         missing = [name for name in self._names if name not in given]
         unknown = [str(name) for name in given if name not in self._names]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay_spark_runtime.arrow.time_zones import time_zone as zone_of
+from forebay_state_api.codecs.field_names import with_declared_names
 from forebay_state_api.user_frames import encodable
 
 _DAYS: Final = (1 << 63) // 86_400_000_000
@@ -234,12 +235,15 @@ def _entries(value: Any) -> dict[Any, Any]:
 def _struct(kind: Any, time_zone: str) -> Convert:
     fields = [kind.field(position) for position in range(kind.num_fields)]
     names = [field.name for field in fields]
+    known = set(names)
     kinds = [value_kind(field.type, time_zone) for field in fields]
     required = {field.name for field in fields if not field.nullable}
 
     def convert(value: Any) -> dict[str, Any]:
         parts = dict(value) if isinstance(value, Mapping) else _named(value, names)
-        if parts.keys() != set(names):
+        if parts.keys() != known:
+            parts = with_declared_names(parts, names)
+        if parts.keys() != known:
             raise ValueError(f"a struct of {', '.join(names)} is declared")
         missing = [name for name in required if parts[name] is None]
         if missing:

@@ -10,6 +10,11 @@ from typing import Any
 
 from forebay_state_api.codecs._makers import TupleMaker
 from forebay_state_api.codecs._shape import MisfitError, UnsupportedTypeError, a_class
+from forebay_state_api.codecs.field_names import (
+    as_python,
+    one_to_python,
+    with_declared_names,
+)
 from forebay_state_api.codecs.records import Field, RecordShape
 
 
@@ -26,6 +31,11 @@ class StructShape(RecordShape):
         if len(set(self._names)) != len(self._names):
             raise UnsupportedTypeError(
                 f"a struct has two fields of the same name: {', '.join(self._names)}"
+            )
+        if same := one_to_python(self._names):
+            raise UnsupportedTypeError(
+                f"a struct has fields that are one name to Python: {', '.join(map(repr, same))}; "
+                "rename them"
             )
         cls = struct_class(self._names)
         super().__init__(cls, fields, kind="struct", maker=TupleMaker(cls), frozen=True)
@@ -45,6 +55,8 @@ class StructShape(RecordShape):
         return value
 
     def _by_name(self, given: dict[Any, Any]) -> Sequence[Any]:
+        if given.keys() != set(self._names):
+            given = with_declared_names(given, self._names)
         missing = [name for name in self._names if name not in given]
         if missing:
             raise MisfitError("", f"without {', '.join(missing)}")
@@ -66,27 +78,33 @@ def tuple_class(title: str, names: tuple[str, ...]) -> Any:
 
     ``_fields`` are ``names``, and ``_replace`` takes them. Use ``getattr`` for a field whose name
     is not an identifier, is a keyword or begins with an underscore; use the position for a field
-    that would hide a method.
+    that would hide a method. Of several fields that are one name to Python none is an attribute by
+    that name.
     """
-    fields = [_field_name(name, position, names) for position, name in enumerate(names)]
+    spelled = [as_python(name) for name in names]
+    fields = [_field_name(position, names, spelled) for position in range(len(names))]
     make: Any = namedtuple  # noqa: PYI024 - the fields are data
     made = make(title, fields)
     if tuple(fields) == names:
         return made
-    for position, (name, field) in enumerate(zip(names, fields, strict=True)):
-        if name != field and not hasattr(made, name):
-            setattr(made, name, _field(position))
+    for position, (name, python) in enumerate(zip(names, spelled, strict=True)):
+        attributes = {name, python} if spelled.count(python) == 1 else {name} - {python}
+        for attribute in attributes:
+            if not hasattr(made, attribute):
+                setattr(made, attribute, _field(position))
     made._fields = names
     made._replace = _replaced
     return made
 
 
-def _field_name(name: str, position: int, names: tuple[str, ...]) -> str:
+def _field_name(position: int, names: Sequence[str], spelled: Sequence[str]) -> str:
     """Return a name that ``namedtuple`` accepts and no other field has."""
-    if name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_"):
+    name = names[position]
+    usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+    if usual and name == spelled[position] and spelled.count(name) == 1:
         return name
     field = f"column{position}"
-    while field in names:
+    while field in spelled:
         field += "x"
     return field
 
@@ -97,6 +115,7 @@ def _field(position: int) -> property:
 
 def _replaced(one: Any, /, **values: Any) -> Any:
     """Do what ``_replace`` does, by the names in ``_fields``."""
+    values = with_declared_names(values, one._fields)
     unknown = [name for name in values if name not in one._fields]
     if unknown:
         raise ValueError(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay_state_api.codecs.field_names import as_declared
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.reading.arrow_types import arrow
 
@@ -149,12 +150,15 @@ class _Condition:
             path.insert(0, node.value)
         else:
             raise _NotACondition(f"{ast.unparse(node)!r} is not a column")
+        path[0] = as_declared(path[0], self._schema.names)
         _check_known(path[:1], self._schema)
         kind = self._schema.field(path[0]).type
-        for name in path[1:]:
-            if not arrow().types.is_struct(kind) or kind.get_field_index(name) < 0:
+        for at, name in enumerate(path[1:], 1):
+            known = [one.name for one in kind] if arrow().types.is_struct(kind) else []
+            path[at] = as_declared(name, known)
+            if path[at] not in known:
                 raise _NotACondition(f"{'.'.join(path)} does not exist; {path[0]} is {kind}")
-            kind = kind.field(name).type
+            kind = kind.field(path[at]).type
         return self._pc.field(*path), kind
 
 

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from forebay_state_api.codecs.field_names import as_python
 from forebay_state_api.codecs.structs import tuple_class
 from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.job.futures import StateFuture
@@ -39,6 +40,14 @@ def _item(row: Any, which: Any) -> Any:
 
 
 def _missing(row: Any, name: str) -> Any:
+    same = [one for one in row._fields if as_python(one) == name]
+    if same:
+        raise AttributeError(
+            f"columns {', '.join(map(repr, same))} are one name to Python, {name!r}: read "
+            f"row[{same[0]!r}]",
+            name=name,
+            obj=row,
+        )
     raise AttributeError(
         f"there is no column {name!r}; the columns are {', '.join(row._fields)}", name=name, obj=row
     )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import attrs
 
 from forebay_state_api.codecs import ValueCodec
+from forebay_state_api.codecs.field_names import as_declared
 from forebay_state_api.engine.rows import row_class
 from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.errors import ConfigurationError
@@ -181,6 +182,8 @@ def column_of(row: Any, name: str, purpose: str, uid: str) -> Any:
         return getattr(row, name)
     except AttributeError:
         columns = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+        if columns and (declared := as_declared(name, columns)) in columns:
+            return row[columns.index(declared)]
         shown = f"the columns are {', '.join(columns)}" if columns else _no_row(row)
         raise ConfigurationError(
             f"operator {uid!r}: there is no column {name!r} {purpose}; {shown}"
