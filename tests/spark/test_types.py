@@ -196,11 +196,16 @@ def test_keys_of_several_columns(spark, zone):
     columns = [itertools.islice(itertools.cycle(values), most) for values in samples.values()]
     names = [f"of {kind}" for kind in samples]
     schema = ", ".join(f"`{name}` {kind}" for name, kind in zip(names, samples, strict=True))
+    negative = "spark.sql.legacy.allowNegativeScaleOfDecimal"
     spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set(negative, "true")
     try:
         df = spark.createDataFrame([*zip(*columns, strict=True)], schema)
-        check_groups(df, *reversed(names), keys=most)
+        df = df.withColumn("large", F.expr("-1E7BD * cast(`of int` as decimal(10,0))"))
+        assert df.schema["large"].dataType.scale == -7
+        check_groups(df, "large", *reversed(names), keys=most)
     finally:
+        spark.conf.unset(negative)
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 

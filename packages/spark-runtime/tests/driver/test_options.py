@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import attrs
 import pytest
-from pyspark.sql.types import StructType
 
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver.options import (
@@ -17,7 +16,6 @@ from forebay_spark_runtime.driver.options import (
     checked_end,
     checked_order,
     operator_options,
-    ordered_alike,
 )
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.errors import ConfigurationError
@@ -175,35 +173,3 @@ def test_what_order_by_refuses(given):
 def test_an_object_that_is_not_a_dataframe(given):
     with pytest.raises(ConfigurationError, match=r"keyed\(\) takes a DataFrame of Spark first"):
         keyed(given, "k", uid="u")
-
-
-def sorted_together(first, second):
-    frames = [SimpleNamespace(schema=StructType().add("o", kind)) for kind in (first, second)]
-    ordered_alike(*frames, [("o",), ("o",)], "u")
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("string", "string"),
-        ("integer", "long"),
-        ("long", "double"),
-        ("decimal(4,1)", "float"),
-        ("date", "timestamp"),
-        ("timestamp", "timestamp_ntz"),
-        ("interval day to second", "interval hour to second"),
-    ],
-)
-def test_connected_inputs_that_sort_together(first, second):
-    sorted_together(first, second)
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("float", "string"), ("string", "binary"), ("date", "string"), ("boolean", "double")],
-)
-def test_connected_inputs_that_do_not_sort_together(first, second):
-    with pytest.raises(ConfigurationError) as caught:
-        sorted_together(first, second)
-    says = f"'o' of type {first} on the first and 'o' of type {second} on the second keyed()"
-    assert says in str(caught.value)

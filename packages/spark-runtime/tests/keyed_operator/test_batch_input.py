@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -44,9 +45,8 @@ def layout(names=("user", "n"), keys=(0,), order=()):
     return KeyedInputLayout(
         uid="u",
         names=(names,),
-        key_names=tuple(names[i] for i in keys),
-        key_positions=tuple(keys),
-        order=tuple(order),
+        keys=(tuple(keys),),
+        order=(tuple(order),),
     )
 
 
@@ -143,7 +143,7 @@ def test_rows_are_counted_by_key_group():
 
 
 def test_ordering_goes_across_batches():
-    batch_input = BatchInput(layout(order=("n",)), task(1))
+    batch_input = BatchInput(layout(order=(1,)), task(1))
     batches = [batch([("ann", 5), ("bob", 2)]), batch([("ann", 1), ("cyd", 2)])]
     rest = iter(batches[1:])
     ordered = [
@@ -209,16 +209,13 @@ def united(sides):
         [
             pa.array([row if "k" in row else None for row in sides], LEFT),
             pa.array([row if "id" in row else None for row in sides], RIGHT),
-            pa.array([row.get("k", row.get("id")) for row in sides]),
             pa.array(range(rows), pa.int64()),
         ],
-        [Hidden.FIRST, Hidden.SECOND, f"{Hidden.KEY}0", Hidden.TIME_AND_GROUP],
+        [Hidden.FIRST, Hidden.SECOND, Hidden.TIME_AND_GROUP],
     )
 
 
-TWO = KeyedInputLayout(
-    uid="u", names=(("k", "n"), ("id",)), key_names=("k",), key_positions=(), order=()
-)
+TWO = KeyedInputLayout(uid="u", names=(("k", "n"), ("id",)), keys=((0,), (0,)))
 
 
 def test_two_inputs_keep_the_order_in_which_rows_came():
@@ -240,9 +237,50 @@ def test_two_inputs_of_which_one_is_idle():
     assert taken.calls == [([("a",), ("b",)], ["a", "b"], [0, 1], 1)]
 
 
-def test_a_null_key_of_two_inputs():
-    with pytest.raises(ConfigurationError, match=r"key column 'k' is null .*'n': 5"):
-        BatchInput(TWO, task(0)).feed(united([{"k": None, "n": 5}]), Taken())
+@pytest.mark.parametrize("row", [{"k": None, "n": 5}, {"id": None}], ids=str)
+def test_a_null_key_of_two_inputs(row):
+    says = rf"key column '{next(iter(row))}' is null in record 2 of .*{re.escape(str(row))}"
+    with pytest.raises(ConfigurationError, match=says):
+        BatchInput(TWO, task(0)).feed(united([{"k": "a", "n": 1}, {"id": "b"}, row]), Taken())
+
+
+def test_a_nan_key_of_two_inputs():
+    given = united([{"k": "a", "n": 1}, {"id": "b"}, {"id": "c"}])
+    kind = pa.struct([("id", pa.float32())])
+    values = pa.array([None, {"id": 1.0}, {"id": float("nan")}], kind)
+    with pytest.raises(ConfigurationError, match="key column 'id' is NaN in record 2 of"):
+        BatchInput(TWO, task(0)).feed(given.set_column(1, Hidden.SECOND, values), Taken())
+
+
+def test_the_keys_of_two_inputs_are_of_their_own_types():
+    given = united([{"k": "a", "n": 0}, {"id": "b"}])
+    for position, kind in enumerate([pa.decimal128(38, 0), pa.decimal128(38, 18)]):
+        values = [None, None]
+        values[position] = (Decimal("5.1") if position else Decimal(5),)
+        column = pa.array(values, pa.struct([(f"k{position}", kind)]))
+        given = given.set_column(position, given.schema.names[position], column)
+    taken = Taken()
+    BatchInput(attrs.evolve(TWO, names=(("k0",), ("k1",))), task(0)).feed(given, taken)
+    assert list(map(str, taken.keys)) == ["5", "5.1"]
+
+
+def test_two_inputs_are_sorted_together_in_the_type_that_holds_both():
+    batches = [
+        united([{"k": "a", "n": 2}, {"id": "b"}, {"k": "c", "n": None}]),
+        united([{"k": "d", "n": 1}, {"id": "e"}]),
+    ]
+    for number, rests in enumerate(([1.5], [2.0])):
+        rows = [None, *({"id": "b", "x": value} for value in rests)]
+        rows += [None] * (batches[number].num_rows - len(rows))
+        column = pa.array(rows, pa.struct([("id", pa.string()), ("x", pa.float32())]))
+        batches[number] = batches[number].set_column(1, Hidden.SECOND, column)
+    two = attrs.evolve(
+        TWO, names=(("k", "n"), ("id", "x")), order=((1,), (1,)), order_types=(pa.float64(),)
+    )
+    calls = fed(two, batches)
+    values = [row[1] for rows, *_ in calls for row in rows]
+    assert values == [1, 1.5, 2, 2.0, None]
+    assert [side for *_, side in calls] == [0, 1, 0, 1, 0]
 
 
 def test_a_date_of_two_inputs_that_python_cannot_hold():
@@ -270,19 +308,18 @@ RULES = [
 
 def with_rules(keyed, rules):
     """Return a batch of the rows of a broadcast input, each before a keyed row if there is one."""
-    sides = [*rules, *[{"k": "", "n": 0}] * len(keyed)]
+    sides = [*rules, *[{"k": key, "n": 0} for key in keyed]]
     kind = pa.struct([("id", pa.string()), ("most", pa.int64()), ("x", pa.list_(pa.int64()))])
     found = united(sides).set_column(
         1, Hidden.SECOND, pa.array([row if "id" in row else None for row in sides], kind)
     )
-    keys = pa.array([*[None] * len(rules), *keyed], pa.string())
     groups = pa.array([0] * len(sides), pa.int64())
-    found = found.set_column(2, f"{Hidden.KEY}0", keys)
-    return found.set_column(3, Hidden.TIME_AND_GROUP, groups)
+    return found.set_column(2, Hidden.TIME_AND_GROUP, groups)
 
 
 def with_broadcast(*order):
-    return attrs.evolve(TWO, names=(("k", "n"), ("id", "most", "x")), broadcast_order=order)
+    names = (("k", "n"), ("id", "most", "x"))
+    return attrs.evolve(TWO, names=names, keys=((0,),), broadcast_order=order)
 
 
 def fed(layout, batches):
@@ -316,7 +353,7 @@ def test_event_times_are_those_of_the_keyed_input():
     layout = attrs.evolve(layout, event_times=((1, 0),))
     given = with_rules(["ann", "bob"], RULES)
     kind = pa.struct([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-    sides = [*[None] * len(RULES), {"k": "", "at": NOON}, {"k": "", "at": None}]
+    sides = [*[None] * len(RULES), {"k": "ann", "at": NOON}, {"k": "bob", "at": None}]
     given = given.set_column(0, Hidden.FIRST, pa.array(sides, kind))
     batch_input = BatchInput(layout, task(0))
     for one in batch_input.ordered(given, iter(())):
@@ -326,5 +363,5 @@ def test_event_times_are_those_of_the_keyed_input():
 
 
 def test_a_batch_of_one_of_the_two_alone():
-    assert fed(with_broadcast(), [with_rules(["ann"], [])]) == [([("", 0)], ["ann"], [0], 0)]
+    assert fed(with_broadcast(), [with_rules(["ann"], [])]) == [([("ann", 0)], ["ann"], [0], 0)]
     assert fed(with_broadcast(), [with_rules([], RULES[:1])]) == [[("b", 10, [1])]]

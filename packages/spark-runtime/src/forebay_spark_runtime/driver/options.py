@@ -7,13 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-from pyspark.sql.types import (
-    DateType,
-    DayTimeIntervalType,
-    NumericType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from forebay_spark_runtime.driver import session as sessions
 from forebay_state_api.engine.arguments import (
@@ -275,32 +268,6 @@ def _order_names(order_by: object, uid: str) -> tuple[str, ...]:
         f"operator {uid!r}: order_by= is the name of a column, or a list of names, not "
         f"{order_by!r}; rows come in ascending order of each"
     )
-
-
-_FAMILIES: Final = (
-    (NumericType,),
-    (DateType, TimestampType, TimestampNTZType),
-    (DayTimeIntervalType,),
-)
-"""Families of types that Spark converts to one type in a union without changing the order."""
-
-
-def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], uid: str) -> None:
-    """Check that the rows of two connected DataFrames can be sorted together.
-
-    ``orders`` are the ``order_by`` columns of each. Raises `ConfigurationError`.
-    """
-    for one, other in zip(*orders, strict=True):
-        types = first.schema[one].dataType, second.schema[other].dataType
-        shown = [kind.simpleString() for kind in types]
-        # Spark converts the two to one type, which keeps the order only within such a family.
-        alike = any(all(isinstance(kind, family) for kind in types) for family in _FAMILIES)
-        if shown[0] != shown[1] and not alike:
-            raise ConfigurationError(
-                f"operator {uid!r}: connected inputs are sorted together, and order_by names "
-                f"{one!r} of type {shown[0]} on the first and {other!r} of type {shown[1]} on the "
-                "second keyed(); cast one of them"
-            )
 
 
 def checked_end(fire_at_end: object, df: Any, options: KeyedOptions) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, islice
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import attrs
 import numpy as np
@@ -27,6 +28,8 @@ from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import subtask_of
 
+T = TypeVar("T")
+
 _SHOWN: Final = 300
 _GROUP_MASK: Final = (1 << GROUP_BITS) - 1
 
@@ -38,12 +41,14 @@ class KeyedInputLayout:
     uid: str
     names: tuple[tuple[str, ...], ...]
     """The user's columns of each input."""
-    key_names: tuple[str, ...]
-    """The key columns of the first input, for messages."""
-    key_positions: tuple[int, ...]
-    """The positions of the key columns among the user's columns; empty with two inputs."""
-    order: tuple[str, ...]
-    """The columns that the rows of a micro-batch are sorted by, as the workers see them."""
+    keys: tuple[tuple[int, ...], ...]
+    """For each keyed input, the positions of its key columns among the user's columns."""
+    order: tuple[tuple[int, ...], ...] = ()
+    """For each keyed input, the positions of the columns that the rows of a micro-batch are sorted
+    by."""
+    order_types: tuple[Any, ...] = ()
+    """With two keyed inputs, the Arrow type to which each of those columns is widened; ``None`` if
+    both inputs have it in one type."""
     broadcast_order: tuple[str, ...] | None = None
     """The columns that the rows of a broadcast input are sorted by, which is the second input;
     ``None`` without one."""
@@ -69,7 +74,6 @@ class BatchInput:
         self._layout = layout
         self._task = task
         self._readers: list[RowReader] = []
-        self._key_reader = RowReader([], [])
         self._seen = 0
         self._group_rows: Any = None
 
@@ -92,15 +96,31 @@ class BatchInput:
         return self._sorted(batches)
 
     def _sorted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        if not self._layout.order:
+        if not any(self._layout.order):
             return batches
-        first = next(batches, None)
-        if first is None:
-            return batches
-        batches = chain((first,), batches)
-        table = pa.Table.from_batches(list(batches))
-        sorting = [(name, "ascending") for name in self._layout.order]
-        return iter(table.sort_by(sorting).to_batches())
+        given = list(batches)
+        if not given:
+            return iter(given)
+        table = pa.Table.from_batches(given)
+        columns = {str(number): column for number, column in enumerate(self._order_columns(table))}
+        sorting = [(name, "ascending") for name in columns]
+        positions = pc.sort_indices(pa.table(columns), sort_keys=sorting)
+        return iter(table.take(positions).to_batches())
+
+    def _order_columns(self, table: Any) -> list[Any]:
+        """Return the columns to sort by, each with the values of the row's own input."""
+        if self._layout.single:
+            return [table.column(position) for position in self._layout.order[0]]
+        sides = [
+            [pc.struct_field(table.column(side), [position]) for position in positions]
+            for side, positions in enumerate(self._layout.order)
+        ]
+        if len(sides) == 1:
+            return sides[0]
+        return [
+            pc.coalesce(*(own if kind is None else [one.cast(kind) for one in own]))
+            for kind, *own in zip(self._layout.order_types, *sides, strict=True)
+        ]
 
     def feed(self, batch: Any, subtask: Subtask) -> None:
         """Process the rows of one Arrow batch.
@@ -158,47 +178,38 @@ class BatchInput:
                 RowReader(one, [kinds[side].field(i).type for i in range(len(one))])
                 for side, one in enumerate(names)
             ]
-        positions = self._key_positions(batch)
-        self._key_reader = RowReader(self._layout.key_names, [kinds[i] for i in positions])
 
     def _feed_one(self, batch: Any, subtask: Subtask) -> None:
-        reader = self._readers[0]
+        columns = batch.columns[: len(self._layout.names[0])]
         try:
-            values = reader.values(batch.columns[: len(self._layout.names[0])])
+            rows, keys = self._read(0, columns)
         except UnreadableValueError as error:
             self._refuse_value(error, error.position)
-        keys = keys_of_columns(
-            [
-                canonical_column(batch.column(position), values[position])
-                for position in self._layout.key_positions
-            ]
-        )
-        subtask.process(reader.rows_of(values), keys, _groups(batch))
+        subtask.process(rows, keys, _groups(batch))
 
     def _feed_two(self, batch: Any, subtask: Subtask) -> None:
         """Process the rows of two inputs in input order, one run of rows of a side at a time."""
-        columns = batch.columns
-        sides = [columns[0], columns[1]]
-        rows = [
-            self._rows_of_side(reader, side)
-            for reader, side in zip(self._readers, sides, strict=True)
+        read = [
+            self._of_side(batch.column(side), partial(self._read, side))
+            for side in range(len(self._layout.keys))
         ]
-        positions = self._key_positions(batch)
-        values = self._key_reader.values([columns[position] for position in positions])
-        keys = keys_of_columns(
-            [
-                canonical_column(columns[position], read)
-                for position, read in zip(positions, values, strict=True)
-            ]
-        )
+        rows, keys = [one[0] for one in read], [iter(one[1]) for one in read]
         groups = _groups(batch)
-        is_second = sides[0].is_null().to_pylist()
+        is_second = batch.column(0).is_null().to_pylist()
         start = 0
         for end in [*_changes(is_second), len(is_second)]:
-            side = int(is_second[start])
-            part = islice(rows[side], end - start)
-            subtask.process(part, keys[start:end], groups[start:end], side)
+            side, number = int(is_second[start]), end - start
+            part, its_keys = islice(rows[side], number), list(islice(keys[side], number))
+            subtask.process(part, its_keys, groups[start:end], side)
             start = end
+
+    def _read(self, side: int, columns: list[Any]) -> tuple[Iterator[Any], list[Any]]:
+        """Return the rows of one input's columns, and their keys; raises `UnreadableValueError`."""
+        values = self._readers[side].values(columns)
+        keys = keys_of_columns(
+            [canonical_column(columns[i], values[i]) for i in self._layout.keys[side]]
+        )
+        return self._readers[side].rows_of(values), keys
 
     def _feed_broadcast(self, batch: Any, subtask: Subtask) -> None:
         """Process the rows of a broadcast input, in an order that is the same in all subtasks.
@@ -206,7 +217,7 @@ class BatchInput:
         Rows of equal ``order_by`` columns are ordered by their text, because they arrive in any.
         """
         side, names = batch.column(1), self._layout.names[1]
-        rows = list(self._rows_of_side(self._readers[1], side))
+        rows = list(self._of_side(side, self._readers[1].rows))
         order = self._layout.broadcast_order or ()
         columns = {str(number): side.field(names.index(name)) for number, name in enumerate(order)}
         columns["text"] = pa.array(map(repr, rows), pa.large_string())
@@ -215,18 +226,13 @@ class BatchInput:
         subtask.process_broadcast([rows[position] for position in positions])
         self._seen += len(rows)
 
-    def _rows_of_side(self, reader: RowReader, side: Any) -> Iterator[Any]:
+    def _of_side(self, side: Any, read: Callable[[list[Any]], T]) -> T:
+        """Return what ``read`` makes of the columns of one input's rows in a batch."""
         try:
-            return reader.rows(side.drop_null().flatten())
+            return read(side.drop_null().flatten())
         except UnreadableValueError as error:
             positions = pc.indices_nonzero(side.is_valid())
             self._refuse_value(error, positions[error.position].as_py())
-
-    def _key_positions(self, batch: Any) -> Sequence[int]:
-        if self._layout.single:
-            return self._layout.key_positions
-        names = batch.schema.names
-        return [i for i, name in enumerate(names) if name.startswith(Hidden.KEY)]
 
     def _check_subtask(self, batch: Any) -> None:
         task = self._task
@@ -240,14 +246,24 @@ class BatchInput:
                 raise moved(self._layout.uid, what)
 
     def _check_keys(self, batch: Any) -> None:
-        for number, position in enumerate(self._key_positions(batch)):
+        for side, positions in enumerate(self._layout.keys):
+            for position in positions:
+                self._check_key(batch, side, position)
+
+    def _check_key(self, batch: Any, side: int, position: int) -> None:
+        if self._layout.single:
             key = batch.column(position)
-            if key.null_count:
-                self._refuse_key(batch, number, key.is_null(), "null")
-            if pa.types.is_floating(key.type):
-                nan = pc.is_nan(key)
-                if pc.any(nan).as_py():
-                    self._refuse_key(batch, number, nan, "NaN")
+            null = key.is_null()
+        else:
+            own = batch.column(side)
+            key = pc.struct_field(own, [position])
+            null = pc.and_(own.is_valid(), key.is_null())
+        faults = {"null": null}
+        if pa.types.is_floating(key.type):
+            faults["NaN"] = pc.is_nan(key)
+        for what, where in faults.items():
+            if pc.any(where).as_py():
+                self._refuse_key(batch, self._layout.names[side][position], where, what)
 
     def _shown(self, batch: Any, position: int) -> str:
         columns = batch.slice(position, 1).columns
@@ -264,11 +280,11 @@ class BatchInput:
             f"{self._seen + position} of the subtask's micro-batch cannot be read: {error}"
         ) from error
 
-    def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:
+    def _refuse_key(self, batch: Any, name: str, where: Any, what: str) -> NoReturn:
         position = pc.index(where, value=True).as_py()
         raise ConfigurationError(
             f"operator {self._layout.uid!r}, subtask {self._task.subtask}: key column "
-            f"{self._layout.key_names[number]!r} is {what} in record {self._seen + position} of "
+            f"{name!r} is {what} in record {self._seen + position} of "
             f"the subtask's micro-batch: {self._shown(batch, position)}. Filter such rows, or give "
             "them a key"
         )

@@ -21,8 +21,9 @@ _DAY_US: Final = "86400000000"
 
 
 def _decimal(column: str, kind: Any) -> str:
-    text = f"replace(format_number({column}, {kind.scale}), ',', '')"
-    if kind.scale == 0:
+    # A scale may be negative where Spark allows it; `format_number` takes none that is.
+    text = f"replace(format_number({column}, {max(kind.scale, 0)}), ',', '')"
+    if kind.scale <= 0:
         return text
     return f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
 

@@ -37,8 +37,8 @@ from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_spark_runtime.keyed_operator.batch_input import KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
+from forebay_spark_runtime.keyed_operator.order_columns import order_types
 from forebay_spark_runtime.keyed_operator.plan import (
-    Hidden,
     Input,
     output_schema,
     plan,
@@ -439,12 +439,18 @@ def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
     if first.keys.families() != second.keys.families():
         raise ConfigurationError(
             f"operator {uid!r}: connected inputs are keyed by columns of the same kinds, in order; "
-            f"got {first.keys} and {second.keys}"
+            f"got {first.keys} and {second.keys}. Cast one of them"
         )
     _check_both_stream(first, second)
     checks.agreeing(first.options, second.options)
-    orders = [side.options.order_by for side in (first, second)]
-    checks.ordered_alike(first.df, second.df, orders, uid)
+    _order_types([first, second])
+
+
+def _order_types(sides: Sequence[KeyedDataFrame]) -> tuple[Any, ...]:
+    """Return the types to which the ``order_by`` columns of two keyed inputs are widened."""
+    schemas = [side.df.schema for side in sides]
+    orders = [side.options.order_by for side in sides]
+    return tuple(order_types(schemas, orders, sides[0].options.uid))
 
 
 def _check_both_stream(first: KeyedDataFrame, second: KeyedDataFrame | BroadcastDataFrame) -> None:
@@ -549,19 +555,16 @@ def _input(side: KeyedDataFrame | BroadcastDataFrame, uid: str) -> Input:
 
 def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedInputLayout:
     """Return the layout of ``inputs``, of which ``sides`` are keyed."""
-    options = sides[0].options
-    columns = inputs[0].df.columns
-    keys = sides[0].keys.names
-    single = len(inputs) == 1
+
+    def positions(side: KeyedDataFrame, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(side.df.columns.index(name) for name in names)
+
     return KeyedInputLayout(
-        uid=options.uid,
+        uid=sides[0].options.uid,
         names=tuple(tuple(one.df.columns) for one in inputs),
-        key_names=keys,
-        key_positions=tuple(columns.index(name) for name in keys),
-        order=tuple(
-            inputs[0].carried(name) if single else f"{Hidden.ORDER}{number}"
-            for number, name in enumerate(options.order_by)
-        ),
+        keys=tuple(positions(side, side.keys.names) for side in sides),
+        order=tuple(positions(side, side.options.order_by) for side in sides),
+        order_types=_order_types(sides) if len(sides) > 1 else (),
         broadcast_order=inputs[-1].order_by if inputs[-1].keys is None else None,
         event_times=tuple(
             (side.df.columns.index(column), side.options.lateness_us)

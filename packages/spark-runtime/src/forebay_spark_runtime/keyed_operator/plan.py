@@ -2,9 +2,10 @@
 
 The user's columns come first and are unchanged; the columns of `Hidden` follow. With two inputs,
 each input's columns are packed into a struct column, the other input's struct is null, and the two
-are united. Of each row of a broadcast input every subtask gets a copy, under the first of its key
-groups, so that one shuffle carries both inputs. The observation node makes Spark run every subtask
-in every micro-batch.
+are united. Nothing else is: Spark's union converts columns of two types to one, which may lose
+digits, and a row's key must be the one of which its key group was computed. Of each row of a
+broadcast input every subtask gets a copy, under the first of its key groups, so that one shuffle
+carries both inputs. The observation node makes Spark run every subtask in every micro-batch.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ class Hidden:
 
     TIME_AND_GROUP: Final = "__forebay_time_and_group"
     """The micro-batch's time in ms, shifted left by `GROUP_BITS`, and the row's key group."""
-    KEY: Final = "__forebay_key_"
-    ORDER: Final = "__forebay_order_"
     FIRST: Final = "__forebay_first"
     SECOND: Final = "__forebay_second"
     COLUMN: Final = "__forebay_column_"
@@ -167,18 +166,13 @@ def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> D
             for column, name in zip(columns, one.df.columns, strict=True)
         ]
         return one.df.select(*carried, group)
-    if one.keys is None:
-        schema = inputs[0].df.schema
-        hidden = _key_and_order(inputs[0], lambda name: F.lit(None).cast(schema[name].dataType))
-    else:
-        hidden = _key_and_order(one, lambda name: F.col(quoted(name)))
     packed = [
         F.struct(*columns) if number == position else F.lit(None).cast(other.df.schema)
         for number, other in enumerate(inputs)
     ]
     names = [Hidden.FIRST, Hidden.SECOND]
     sides = [column.alias(name) for column, name in zip(packed, names, strict=True)]
-    return one.df.select(*sides, *hidden, group)
+    return one.df.select(*sides, group)
 
 
 def _group(keys: KeyColumns | None, options: KeyedOptions) -> Column:
@@ -188,13 +182,3 @@ def _group(keys: KeyColumns | None, options: KeyedOptions) -> Column:
     most, parallelism = options.max_parallelism, options.parallelism
     first = f"(subtask * {most}L + {parallelism - 1}L) div {parallelism}L"
     return F.explode(F.expr(f"transform(sequence(0L, {parallelism - 1}L), subtask -> {first})"))
-
-
-def _key_and_order(one: Input, value: Callable[[str], Column]) -> list[Column]:
-    """Return the columns of `Hidden.KEY` and `Hidden.ORDER`, with ``value`` of each column."""
-    assert one.keys is not None
-    return [
-        value(name).alias(f"{prefix}{number}")
-        for prefix, names in ((Hidden.KEY, one.keys.names), (Hidden.ORDER, one.order_by))
-        for number, name in enumerate(names)
-    ]
