@@ -96,6 +96,7 @@ class ScriptedWorker:
         self.progress: dict[str, JobProgress] = {}
         self.steps = itertools.count(1)
         self.marks = {"default": "mark"}
+        self.node = "n"
         self.fault: Exception | None = None
 
     async def _until(self, right: Callable[[], bool]):
@@ -111,7 +112,7 @@ class ScriptedWorker:
         return WorkerInfo(
             boot=f"boot of {self.id}",
             pid=1,
-            node="n",
+            node=self.node,
             version="1",
             formats=self.formats,
             problems={n: "not mounted" for n, mark in marks.items() if self.marks.get(n) != mark},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import attrs
 
@@ -59,12 +59,19 @@ def _described(given: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, st
     return {name: dict(description) for name, description in given.items()}
 
 
+def _marks(given: Mapping[str, str]) -> dict[str, str]:
+    return {str(name): str(mark) for name, mark in given.items()}
+
+
 @attrs.frozen(kw_only=True)
 class Hello(Message):
     """A client's events since its last message that was answered."""
 
     events: Mapping[str, int] = attrs.field(factory=dict, converter=_counts)
     """Event, as in `EVENTS` → count."""
+    marks: Mapping[str, str] = attrs.field(factory=dict, converter=_marks)
+    """Storage → the mark that the client reads there, empty for none. A gateway that knows another
+    one looks again before it answers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -134,8 +141,10 @@ class JobView(Message):
     message: str = ""
     worker: str = ""
     """Identifies the worker's incarnation that has the job, or had it; empty before one has."""
+    node: str = ""
+    """The worker's machine: workers of one share its mounts and its faults."""
     code: str = ""
-    """A word for the cause of an end that is not the work of a worker."""
+    """A word for the cause of an end that is not the work of a worker, or not the job's fault."""
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +157,8 @@ class Outcome:
     phase: CompactionPhase
     fault: CompactionFault | None = None
     message: str = ""
+    code: str = ""
+    """A word for a cause that is not the job's fault, as in `JobView.code`."""
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
@@ -157,6 +168,10 @@ class Outcome:
     entries_dropped: int = 0
     dropped: Mapping[str, int] = attrs.field(factory=dict)
     """Dropped entries by cause, as in `CompactionResult.dropped`."""
+
+
+NO_STORAGE: Final = "no_storage"
+"""The code of a worker that does not have the directory of the job's storage."""
 
 
 @attrs.frozen(kw_only=True)

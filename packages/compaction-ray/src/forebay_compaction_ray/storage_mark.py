@@ -1,7 +1,8 @@
 """Marks a state directory, so that client, gateway and workers can make sure they use the same one.
 
-The mark is an object with a random id. A gateway puts it when it starts; whoever reads another id,
-or none, has another directory under the same name, or one that is not mounted.
+The mark is an object with a random id. A gateway puts it when it starts, and again if it was
+deleted; whoever reads another id, or none, has another directory under the same name, or one that
+is not mounted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 NAME: Final = ".compaction/mark"
 """The object's name in the state directory."""
+_SHOWN: Final = 8
+"""Characters of an id that people compare."""
 
 
 def read(storage: ObjectStorage) -> str | None:
@@ -47,3 +50,8 @@ def put(storage: ObjectStorage) -> str:
         storage.put(NAME, seal({"id": mine}))
         found = mine
     return found
+
+
+def shown(mark: str | None) -> str:
+    """Return the mark as messages name it, for people to compare: its first digits."""
+    return f"the mark {mark[:_SHOWN]}" if mark else "no mark"

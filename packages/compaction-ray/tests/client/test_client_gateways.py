@@ -34,6 +34,7 @@ from forebay_compaction_ray.client.endpoints import Endpoints
 from forebay_compaction_ray.client.job import TrackedJob
 from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.protocol import REFUSAL_KEY, SERVICE, decode, pack
+from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.files import StateFile
 
@@ -403,18 +404,29 @@ def test_a_gateway_that_says_done_without_a_result(client_of, own):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "fault"),
-    [("permanent", CompactionFault.PERMANENT), ("corruption", CompactionFault.UNAVAILABLE)],
+    ("first", "second", "node", "fault"),
+    [
+        ("permanent", "permanent", "other", CompactionFault.PERMANENT),
+        ("permanent", "corruption", "other", CompactionFault.UNAVAILABLE),
+        ("permanent", "permanent", "one", CompactionFault.UNAVAILABLE),
+        ("corruption", "corruption", "one", CompactionFault.UNAVAILABLE),
+        ("corruption", "corruption", "other", CompactionFault.UNAVAILABLE),
+        ("permanent", "permanent", "", CompactionFault.UNAVAILABLE),
+    ],
+    ids=["two", "disagree", "one machine", "damage, one machine", "intact", "older gateway"],
 )
-def test_a_verdict_counts_when_a_second_worker_gives_the_same(client_of, own, seconds, fault):
+def test_a_verdict_counts_when_another_machine_gives_the_same(
+    client_of, own, first, second, node, fault
+):
+    """Of an input that this process reads intact, no machine can say that it is damaged."""
     avoided = []
 
     def submit(request, context):
         plain = decode(request)
         avoided.append(plain["avoid"])
-        worker, verdict = ("w1", seconds) if "w0" in plain["avoid"] else ("w0", "permanent")
+        worker, verdict, where = ("w1", second, node) if plain["avoid"] else ("w0", first, "one")
         failed = {"phase": "failed", "fault": verdict, "worker": worker, "message": "no merge"}
-        return pack({"job_id": plain["job"]["id"], "boot": "b", **failed})
+        return pack({"job_id": plain["job"]["id"], "node": where if node else "", **failed})
 
     with scripted(Hello=lambda r, c: pack(SERVING), Submit=submit) as address:
         client = client_of(address, failure_strategy="fail", clock=Hurried())
@@ -422,7 +434,20 @@ def test_a_verdict_counts_when_a_second_worker_gives_the_same(client_of, own, se
     assert status.fault is fault
     assert "no merge" in status.message
     assert avoided[:2] == [[], ["w0"]]
-    assert own.runs == 0
+    assert (own.runs, own.verified) == (0, ["data/in1"]), "the input is read once"
+
+
+def test_of_a_format_that_cannot_be_checked_two_machines_are_believed(client_of):
+    def submit(request, context):
+        plain = decode(request)
+        number = len(plain["avoid"])
+        view = {"phase": "failed", "fault": "corruption", "worker": f"w{number}", "message": "no"}
+        return pack({"job_id": plain["job"]["id"], "node": f"n{number}", **view})
+
+    with scripted(Hello=lambda r, c: pack(SERVING), Submit=submit) as address:
+        client = client_of(address, failure_strategy="fail", clock=Hurried())
+        client._here = attrs.evolve(client._here, find_compactor=lambda _: NoopCompactor())
+        assert ended(client, job()).fault is CompactionFault.CORRUPTION
 
 
 # -- another directory, idle gateways -----------------------------------------------------------
@@ -445,8 +470,9 @@ def test_a_gateway_of_another_directory_gets_nothing(
         given = [ended(client, job(number)) for number in (1, 2)]
     if strategy == "fail":
         assert given[0].fault is CompactionFault.UNAVAILABLE
-        assert "/elsewhere" in given[0].message
-        assert storage.url in given[0].message
+        mark = f"the mark {storage_mark.read(storage)[:8]}" if here else "no mark"
+        assert "'default', /elsewhere, has the mark theirs" in given[0].message
+        assert f"the state in {storage.url} has {mark}" in given[0].message
     else:
         assert own.runs == 2
         assert client.counters.all()["fallbacks:storage"] == 2
@@ -458,7 +484,7 @@ def test_a_gateway_of_another_directory_gets_nothing(
 def test_the_mark_is_read_once_while_it_is_the_one_of_the_gateway(client_of, storage, monkeypatch):
     reads, read = [], storage_mark.read
     mark = storage_mark.put(storage)
-    theirs = iter([mark, mark, "theirs", mark])
+    theirs = iter([mark, mark, "theirs", "theirs", mark])
     monkeypatch.setattr(storage_mark, "read", lambda s: (reads.append(s), read(s))[1])
 
     def hello(request, context):
@@ -468,7 +494,7 @@ def test_the_mark_is_read_once_while_it_is_the_one_of_the_gateway(client_of, sto
         client = client_of(address)
         for number in (1, 2, 3, 4):
             assert ended(client, job(number)).phase is CompactionPhase.DONE
-    assert reads == [storage, storage]
+    assert reads == [storage] * 3, "of another one, after both have looked again"
     assert client.counters.all()["fallbacks:storage"] == 1
 
 

@@ -25,6 +25,8 @@ from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 from forebay_state_api.commands.main import main
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.errors import StorageError
+from forebay_state_api.storage.opening import open_storage
 
 
 def forebay(*arguments):
@@ -139,6 +141,39 @@ def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypa
     assert "libfoo.so.1" in shown
     assert "has no mark on" in shown
     assert "unfit" in shown
+
+
+@pytest.mark.long
+def test_doctor_finds_a_worker_that_has_lost_its_mount(there, gateway, tmp_path, monkeypatch):
+    monkeypatch.setattr(inspection, "_START_S", 0.0)
+    gateway.on_loop(lambda: gateway.core.worker_set.scale(2))
+    while gateway.on_loop(gateway.core.hello).workers < 2:
+        pass
+    empty = open_storage(str(tmp_path / "empty"))
+    _, lost = gateway.pool.bodies
+    mounted, lost._opened["default"] = lost._opened["default"], empty
+    result = forebay("doctor", *there)
+    assert result.exit_code == 1, result.output
+    bad = [line for line in result.output.splitlines() if line.startswith("BAD")]
+    assert "BAD  workers are up: 1 of 2 are" in bad
+    assert [line for line in bad if "worker w1: it is the gateway's storage: " in line]
+    lost._opened["default"] = mounted
+    while gateway.on_loop(gateway.core.hello).workers < 2:
+        pass
+    assert forebay("doctor", *there).exit_code == 0
+
+
+@pytest.mark.long
+def test_doctor_finds_the_directory_that_the_gateway_has_lost(
+    there, gateway, tmp_path, monkeypatch
+):
+    """The service goes on: its workers have it."""
+    empty = open_storage(str(tmp_path / "empty"))
+    monkeypatch.setattr(gateway.core.storages, "_open", lambda url, options: empty)
+    result = forebay("doctor", *there)
+    assert result.exit_code == 1, result.output
+    (line,) = [line for line in result.output.splitlines() if line.startswith("BAD")]
+    assert "the gateway has it: it has no mark on" in line
 
 
 def test_doctor_names_the_storage_that_does_not_answer(there, gateway, monkeypatch):
@@ -277,7 +312,7 @@ def test_endpoints(gateway, settings_of_queries):
     [
         ({"compaction.remote.token-file": "wrong"}, "the token is missing or wrong"),
         ({"compaction.remote.storage": "other"}, "has no storage 'other', only default"),
-        ({"state.dir": "another"}, "is another directory than"),
+        ({"state.dir": "another"}, "these are two directories"),
     ],
 )
 def test_only_gateways_that_the_queries_can_use_are_added(
@@ -292,6 +327,29 @@ def test_only_gateways_that_the_queries_can_use_are_added(
     assert result.exit_code == 2, result.output
     assert complaint in result.output.replace("\n", " ")
     assert "nothing was added" in forebay("endpoints", "list", *settings_of_queries).output
+
+
+def test_a_gateway_without_workers_can_be_added(state_dir, storage):
+    """It has looked at its storages before a worker is up."""
+    pool = ThreadPool({"default": state_dir}, {})
+    of = ["--conf", f"spark.forebay.state.dir={state_dir}"]
+    with running(pool, storages=["default"], workers=0) as gateway:
+        result = forebay("endpoints", "add", gateway.address, *of)
+    assert result.output == f"added    {gateway.address}\n"
+
+
+def test_a_gateway_that_cannot_read_its_storage_is_not_added(state_dir, storage):
+    def refuse(url, options):
+        raise StorageError("access denied")
+
+    pool = ThreadPool({"default": state_dir}, {})
+    pool.open = refuse
+    of = ["--conf", f"spark.forebay.state.dir={state_dir}"]
+    with running(pool, storages=["default"], workers=0) as gateway:
+        result = forebay("endpoints", "add", gateway.address, *of)
+    assert result.exit_code == 2
+    told = "cannot use its storage 'default', default: the gateway cannot use it: access denied"
+    assert told in result.output.replace("\n", " ")
 
 
 def test_what_is_no_gateway_is_not_added(settings_of_queries):

@@ -263,6 +263,21 @@ async def test_a_second_opinion_comes_from_another_worker():
 
 
 @in_loop
+async def test_a_second_opinion_comes_from_another_machine_if_there_is_one():
+    stage = Stage()
+    workers = await stage.up(3)
+    workers[2].node = "another"
+    await stage.core.worker_set.look()
+    avoid = (f"boot of {workers[0].id}",)
+    given = attrs.evolve(submission(1), avoid=avoid)
+    stage.core.submit(given)
+    await settle()
+    assert [len(worker.ran) for worker in workers] == [0, 0, 1]
+    view = await stage.core.poll(given.job.id)
+    assert (view.worker, view.node) == (f"boot of {workers[2].id}", "another")
+
+
+@in_loop
 async def test_a_second_opinion_is_not_waited_for_when_the_other_worker_is_gone():
     stage = Stage()
     first, second = await stage.up(2)
@@ -401,7 +416,8 @@ async def test_checking_a_storage_asks_a_worker():
     not_up = {"it can be examined": "worker 'w0' is not up"}
     assert await stage.core.check("default", "w0") == not_up
     (worker,) = await stage.up()
-    assert await stage.core.check("default", "w0") == {"it is there": ""}
+    same = {"it is the gateway's storage": ""}
+    assert await stage.core.check("default", "w0") == {**same, "it is there": ""}
     with pytest.raises(RefusedError) as refused:
         await stage.core.check("other", "w0")
     assert refused.value.code == "unknown_storage"

@@ -11,6 +11,7 @@ from compaction_ray_toys import PATIENCE_S, Concatenation, submission
 
 import forebay_compaction_ray.worker.body
 from forebay_compaction_ray import storage_mark
+from forebay_compaction_ray.messages import NO_STORAGE
 from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_compaction_ray.worker.guard import JobStorage
 from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
@@ -21,6 +22,7 @@ from forebay_state_api.errors import (
     PluginError,
     StorageError,
 )
+from forebay_state_api.storage.opening import open_storage
 
 
 @pytest.fixture
@@ -53,7 +55,47 @@ def test_a_worker_compares_the_marks_of_its_storages(body, storage):
     assert "has no mark" in body.describe({"default": "a"}).problems["default"]
     mark = storage_mark.put(storage)
     assert body.describe({"default": mark}).problems == {}
-    assert "has another mark" in body.describe({"default": "a"}).problems["default"]
+    problem = body.describe({"default": "a1b2c3d4e5"}).problems["default"]
+    assert f"has the mark {mark[:8]} on" in problem
+    assert "the mark a1b2c3d4 where the gateway has it" in problem
+
+
+def lose_mount(body, tmp_path):
+    """Let another, empty directory be at the place of the storage."""
+    body._opened["default"] = open_storage(str(tmp_path / "empty"))
+    return body._opened["default"]
+
+
+def test_a_job_does_not_begin_without_the_directory_of_the_gateway(
+    body, storage, compactor, tmp_path
+):
+    body.describe({"default": storage_mark.put(storage)})
+    empty = lose_mount(body, tmp_path)
+    outcome = body.run(submission())
+    assert (outcome.phase, outcome.code) == (CompactionPhase.FAILED, NO_STORAGE)
+    assert outcome.fault is CompactionFault.TRANSIENT
+    assert "has no mark on" in outcome.message
+    assert compactor.runs == 0
+    assert empty.list("") == [], "not even a claim"
+    body._opened["default"] = storage
+    assert body.run(submission()).phase is CompactionPhase.DONE
+
+
+def test_a_failure_without_the_directory_says_nothing_about_the_job(
+    body, storage, compactor, tmp_path
+):
+    body.describe({"default": storage_mark.put(storage)})
+    compactor.fault = CorruptStateError("it is not there")
+    assert body.run(submission()).fault is CompactionFault.CORRUPTION
+    compact = compactor.compact
+
+    def unmounted_meanwhile(*given):
+        lose_mount(body, tmp_path)
+        return compact(*given)
+
+    compactor.compact = unmounted_meanwhile
+    outcome = body.run(submission())
+    assert (outcome.fault, outcome.code) == (CompactionFault.TRANSIENT, NO_STORAGE)
 
 
 def test_a_storage_that_cannot_be_read_is_named_by_its_error():

@@ -77,9 +77,17 @@ class Gateway:
         """When a gateway that did not answer may be called again."""
         self._channel: grpc.Channel | None = None
 
-    def hello(self, events: Mapping[str, int] | None = None) -> Greeting:
-        """Return the gateway's description; it counts ``events``."""
-        return self._ask(Greeting.from_plain, "Hello", Hello(events=events or {}).to_plain())
+    def hello(
+        self,
+        events: Mapping[str, int] | None = None,
+        marks: Mapping[str, str | None] | None = None,
+    ) -> Greeting:
+        """Return the gateway's description; it counts ``events``.
+
+        If ``marks``, which this side reads, are not those of its storages, it looks again first.
+        """
+        told = Hello(events=events or {}, marks={n: m or "" for n, m in (marks or {}).items()})
+        return self._ask(Greeting.from_plain, "Hello", told.to_plain())
 
     def submit(self, submission: Submission) -> JobView:
         """Submit a job."""

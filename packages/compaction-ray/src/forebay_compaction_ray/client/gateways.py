@@ -75,6 +75,8 @@ class Gateways:
         try:
             with self._here.counts.reporting() as events:
                 greeting = gateway.hello(events)
+            if not self._has_mark(greeting, submission.storage):
+                greeting = gateway.hello(marks={submission.storage: self._mark})
             self._check(greeting, submission)
         except (UnreachableError, RefusedError) as error:
             return self.trouble_of(gateway, error)
@@ -116,17 +118,34 @@ class Gateways:
             raise RefusedError("draining", f"it takes no more jobs: it is {greeting.state!r}")
         if above := submission.excess({"message_bytes": MESSAGE_BYTES, **greeting.limits}):
             raise RefusedError("too_large", f"above its limits: {above}")
-        here, theirs = self._here, greeting.storages.get(submission.storage, {})
-        if theirs.get("mark", "") in ("", self._mark):
-            return
+        if not self._has_mark(greeting, submission.storage):
+            raise another_directory(
+                greeting, submission.storage, self._here.storage.url, self._mark
+            )
+
+    def _has_mark(self, greeting: Greeting, name: str) -> bool:
+        """Return whether a gateway's storage has the mark of the state directory, or none yet."""
+        theirs = greeting.storages.get(name, {}).get("mark", "")
+        if theirs in ("", self._mark):
+            return True
         try:
-            self._mark = storage_mark.read(here.storage)
+            self._mark = storage_mark.read(self._here.storage)
         except (StorageError, CorruptStateError) as error:
             what = f"the mark of the state directory cannot be read: {error}"
             raise RefusedError("mark_unread", what) from error
-        if self._mark != theirs["mark"]:
-            raise RefusedError(
-                "another_directory",
-                f"its storage {submission.storage!r} is {theirs['root']}, and the state is in "
-                f"{here.storage.url}; mount the same directory there, or start it with that one",
-            )
+        return self._mark == theirs
+
+
+def another_directory(greeting: Greeting, name: str, url: str, mark: str | None) -> RefusedError:
+    """Return the refusal of a gateway whose storage does not have the ``mark`` of the state's url.
+
+    It may pass if the gateway itself has a problem with the storage.
+    """
+    theirs = greeting.storages[name]
+    root, found, problem = theirs["root"], theirs["mark"], theirs.get("problem", "")
+    return RefusedError(
+        "mark_unread" if problem else "another_directory",
+        f"its storage {name!r}, {root}, has {storage_mark.shown(found)}, and the state in {url} "
+        f"has {storage_mark.shown(mark)}: these are two directories. Mount the same one there, or "
+        f"start the gateway with that one. {problem}".rstrip(),
+    )

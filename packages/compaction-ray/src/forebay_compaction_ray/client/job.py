@@ -68,6 +68,18 @@ class Step:
     message: str = ""
 
 
+@attrs.frozen
+class _Verdict:
+    """A worker's report of a failure, and the machine that it comes from."""
+
+    node: str
+    fault: CompactionFault | None
+
+    def is_confirmed_by(self, other: _Verdict) -> bool:
+        """Return whether another machine says the same."""
+        return self.fault is other.fault and self.node != other.node
+
+
 class TrackedJob:
     """A job and its walk. `run` moves it on, on one thread; any thread may read it or end it."""
 
@@ -89,8 +101,10 @@ class TrackedJob:
         self._patience: Final = Patience(options=here.options, clock=here.clock, tries=tries)
         self._answered_s = self._patience.submitted_s
         """When a gateway last reported its state."""
-        self._judges: dict[str, CompactionFault | None] = {}
-        """Workers that have not done it, with the fault that each reported."""
+        self._judges: dict[str, _Verdict] = {}
+        """Workers that have not done it, with what each reported."""
+        self._are_inputs_intact = False
+        """Whether this process has read all inputs."""
         self._so_far = Trouble(Kind.NEVER, "it waited for a thread", "queue")
         """The last trouble, for when its time is over."""
         self._pause_s = _FIRST_PAUSE_S
@@ -229,21 +243,28 @@ class TrackedJob:
     def _is_final(self, view: JobView) -> bool:
         """Note that a worker has failed; return whether nobody can do the job.
 
-        That takes a second judge: another worker, or this process, which reads the inputs.
-        With the strategy `fallback` the local compaction is the judge.
+        The workers of one machine are one witness: they share its mounts, memory and plugins. So it
+        takes this process, which reads the inputs, or a worker of another machine, because only a
+        compactor finds its own defects, and not every format can be checked here. With the strategy
+        `fallback` the local compaction is the judge.
         """
         if self.job is None or not view.worker:
             return False
-        judges = self._judges
-        others = [fault for worker, fault in judges.items() if worker != view.worker]
-        judges[view.worker] = view.fault
+        verdict = _Verdict(view.node or self.address, view.fault)
+        agreed = any(verdict.is_confirmed_by(other) for other in self._judges.values())
+        self._judges[view.worker] = verdict
         if self._here.options.fall_back or view.fault not in _VERDICTS:
             return False
-        return view.fault in others or self._are_inputs_damaged()
+        if self._are_inputs_damaged():
+            return True
+        refuted = self._are_inputs_intact and view.fault is CompactionFault.CORRUPTION
+        return agreed and not refuted
 
     def _are_inputs_damaged(self) -> bool:
+        """Read the inputs, once if they are intact: they are never written again."""
         try:
-            self._here.read(self._job, self._job.inputs)
+            if not self._are_inputs_intact:
+                self._are_inputs_intact = self._here.read(self._job, self._job.inputs)
         except (StorageError, CorruptStateError) as error:
             return isinstance(error, ObjectNotFoundError | CorruptStateError)
         return False

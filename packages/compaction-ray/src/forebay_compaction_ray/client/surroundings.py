@@ -68,10 +68,12 @@ class Surroundings:
     one_at_a_time: threading.Lock = attrs.field(factory=threading.Lock)
     """Held by the job that this process compacts."""
 
-    def read(self, job: CompactionJob, files: Iterable[StateFile]) -> None:
-        """Raise `CorruptStateError` for a file that is damaged, if its format allows a check."""
+    def read(self, job: CompactionJob, files: Iterable[StateFile]) -> bool:
+        """Raise `CorruptStateError` for a damaged file; return whether the format has a check."""
         compactor = self.find_compactor(job.format)
-        if isinstance(compactor, VerifyingCompactor):
-            here = self.storage.child(job.operator)
-            for file in files:
-                compactor.verify(file, here)
+        if not isinstance(compactor, VerifyingCompactor):
+            return False
+        here = self.storage.child(job.operator)
+        for file in files:
+            compactor.verify(file, here)
+        return True

@@ -20,6 +20,7 @@ from rich.text import Text
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.addresses import address_of
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.client.gateways import another_directory
 from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import SETTINGS, client_credentials
 from forebay_compaction_ray.protocol import RefusedError
@@ -73,18 +74,22 @@ def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStora
     ``remote`` are the client's settings, without their prefix.
     """
     name = remote["storage"]
+    mark = storage_mark.read(storage)
     with _connected(address, [remote[file] for file in _FILES]) as gateway:
-        storages = gateway.hello().storages
-    if (found := storages.get(name)) is None:
+        greeting = gateway.hello(marks={name: mark})
+    if (found := greeting.storages.get(name)) is None:
         raise ConfigurationError(
-            f"the gateway {address} has no storage {name!r}, only {', '.join(storages)}: set "
-            "spark.forebay.compaction.remote.storage, also for the queries"
+            f"the gateway {address} has no storage {name!r}, only {', '.join(greeting.storages)}: "
+            "set spark.forebay.compaction.remote.storage, also for the queries"
         )
-    if found["mark"] != storage_mark.read(storage):
+    if not found["mark"]:
         raise ConfigurationError(
-            f"the storage {name!r} of the gateway {address} is {found['root']}, which is another "
-            f"directory than {storage.url}. {found['problem']}".rstrip()
+            f"the gateway {address} cannot use its storage {name!r}, {found['root']}: "
+            f"{found['problem']}"
         )
+    if found["mark"] != (mark or storage_mark.read(storage)):
+        refused = another_directory(greeting, name, storage.url, mark)
+        raise ConfigurationError(f"the gateway {address} cannot be used: {refused}")
 
 
 def show(asked: Gateway, *, watch: bool = False, as_json: bool) -> None:
@@ -153,7 +158,16 @@ def _number(described: Mapping[str, Any], name: str) -> float:
 
 def examine(asked: Gateway) -> Iterator[ProbeFinding]:
     """Check all workers, what each of them sees of each storage, and the round trip of a job."""
-    described = _described(asked)
+    workers = _staying(described := _described(asked))
+    seen = {
+        (name, worker["id"]): asked.call("Check", {"storage": name, "worker": worker["id"]})[
+            "found"
+        ]
+        for name in described["storages"]
+        for worker in workers
+        if worker["version"]
+    }
+    described = asked.call("Describe", {})  # each worker has looked again
     serving = described["state"] == "serving"
     workers = _staying(described)
     up = sum(worker["state"] == "ready" for worker in workers)
@@ -171,10 +185,8 @@ def examine(asked: Gateway) -> Iterator[ProbeFinding]:
         if serving:
             yield ProbeFinding(f"{what}: a job comes back", _round_trip(asked, name))
         for worker in workers:
-            if worker["version"]:
-                found = asked.call("Check", {"storage": name, "worker": worker["id"]})["found"]
-                for promise, problem in found.items():
-                    yield ProbeFinding(f"{what}, worker {worker['id']}: {promise}", problem)
+            for promise, problem in seen.get((name, worker["id"]), {}).items():
+                yield ProbeFinding(f"{what}, worker {worker['id']}: {promise}", problem)
 
 
 def _staying(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:

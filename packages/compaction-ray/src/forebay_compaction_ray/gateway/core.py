@@ -31,12 +31,21 @@ from forebay_compaction_ray.gateway.workers import (
     WorkerPhase,
     least_occupied,
 )
-from forebay_compaction_ray.messages import Greeting, JobView, Outcome, Submission
+from forebay_compaction_ray.messages import (
+    NO_STORAGE,
+    Greeting,
+    Hello,
+    JobView,
+    Outcome,
+    Submission,
+)
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 _log = logging.getLogger(__name__)
 
+_SAME: Final = "it is the gateway's storage"
+"""Promised by a worker that finds the gateway's mark."""
 _AGAIN: Final = frozenset({CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST})
 """Ends after which a job may be submitted again: each run writes names of its own."""
 
@@ -98,6 +107,16 @@ class GatewayCore:
             limits={**self._job_limits, "message_bytes": MESSAGE_BYTES},
         )
 
+    async def greet(self, hello: Hello) -> Greeting:
+        """Answer a client, after another look at the storages if it reads other marks there."""
+        self.hear(hello.events)
+        names = hello.marks.keys() & set(self.storages.names)
+        if any(hello.marks[name] != self.storages.marks.get(name) for name in names):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.limits.check_s):
+                    await self.worker_set.look()
+        return self.hello()
+
     def hear(self, events: Mapping[str, int]) -> None:
         """Count the events that a client reports; ignore events that this release does not know."""
         for key in EVENTS.keys() & events.keys():
@@ -152,20 +171,24 @@ class GatewayCore:
         }
 
     async def check(self, storage: str, worker_id: str) -> Mapping[str, str]:
-        """Let a worker probe a storage; return promise → the problem with it."""
+        """Let a worker look for a storage's mark and probe it; return promise → the problem."""
         if storage not in self.storages.names:
             raise RefusedError("unknown_storage", f"this gateway has no storage {storage!r}")
         worker = self.worker_set.workers.get(worker_id)
         if worker is None or worker.phase is WorkerPhase.STARTING:
             return {"it can be examined": f"worker {worker_id!r} is not up"}
-        if problem := worker.info.problems.get(storage):
-            return {"it is the gateway's storage": problem}
         try:
             async with asyncio.timeout(self.limits.check_s):
+                await self.storages.look()
+                await self.worker_set.look_at(worker)
+                if worker.info.problems:  # the mark itself may be gone
+                    await self.worker_set.look()
+                if problem := worker.info.problems.get(storage):
+                    return {_SAME: problem}
                 found = await self.worker_set.ask(worker, worker.handle.check(storage))
         except TimeoutError:
             return {"it answers": f"no answer from it within {self.limits.check_s:g} s"}
-        return {"it answers": "it died"} if found is None else found
+        return {"it answers": "it died"} if found is None else {_SAME: "", **found}
 
     # -- calls of the owner -------------------------------------------------------------------
 
@@ -255,8 +278,8 @@ class GatewayCore:
                 self._end(entry, CompactionPhase.FAILED, refused.message, refused.code)
 
     def _start(self, entry: GatewayJob, worker: Worker) -> None:
-        running = CompactionPhase.RUNNING
-        entry.view = attrs.evolve(entry.view, phase=running, worker=worker.info.boot)
+        running, info = CompactionPhase.RUNNING, worker.info
+        entry.view = attrs.evolve(entry.view, phase=running, worker=info.boot, node=info.node)
         entry.worker, entry.moved_s = worker, self._now()
         worker.jobs[entry.id] = entry
         worker.turn = next(self._turns)
@@ -273,16 +296,19 @@ class GatewayCore:
             self._end(entry, CompactionPhase.FAILED, what, "internal")
         else:
             if outcome is not None and not entry.phase.ended:
-                self._account(worker, outcome)
-                self._end(entry, outcome.phase, outcome.message, verdict=outcome.fault)
+                self._account(worker, entry, outcome)
+                how = outcome.phase, outcome.message, outcome.code
+                self._end(entry, *how, verdict=outcome.fault)
         finally:
             del worker.jobs[entry.id]
             self._dispatch()
             self._check_drained()
 
-    def _account(self, worker: Worker, outcome: Outcome) -> None:
+    def _account(self, worker: Worker, entry: GatewayJob, outcome: Outcome) -> None:
         worker.done += outcome.phase is CompactionPhase.DONE
-        if outcome.phase is CompactionPhase.FAILED:
+        if outcome.code == NO_STORAGE:
+            self.worker_set.blame(worker, entry.submission.storage, outcome.message)
+        elif outcome.phase is CompactionPhase.FAILED:
             self.worker_set.note(worker, f"a job failed: {outcome.message}")
         self.metrics.add_outcome(outcome)
 

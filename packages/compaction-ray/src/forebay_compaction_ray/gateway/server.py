@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.security import check_exposure, server_credentials
-from forebay_compaction_ray.messages import Greeting, Hello, Message, Submission
+from forebay_compaction_ray.messages import Hello, Message, Submission
 from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
     MESSAGE_BYTES,
@@ -110,7 +110,7 @@ class GatewayServer:
     def _handlers(self) -> dict[str, Handler]:
         core = self._core
         return {
-            "Hello": self._hello,
+            "Hello": lambda asked: core.greet(Hello.from_plain(asked)),
             "Submit": lambda asked: core.submit(Submission.from_plain(asked)),
             "Poll": lambda asked: core.poll(str(asked["job_id"]), float(asked.get("wait_s", 0.0))),
             "Release": lambda asked: core.release(str(asked["job_id"])),
@@ -158,10 +158,6 @@ class GatewayServer:
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         if not any(hmac.compare_digest(given.encode(), f"Bearer {t}".encode()) for t in allowed):
             raise RefusedError("token", "the token is missing or wrong: see token-file")
-
-    def _hello(self, request: Mapping[str, Any]) -> Greeting:
-        self._core.hear(Hello.from_plain(request).events)
-        return self._core.hello()
 
     async def _check(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"found": await self._core.check(str(request["storage"]), str(request["worker"]))}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import platform
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from forebay_compaction_ray import storage_mark
@@ -24,24 +25,40 @@ class GatewayStorages:
         """Open no storage yet; see `look`."""
         self.names: Final = sorted(places)
         self.marks: Final[dict[str, str]] = {}
-        """Name → id of the mark, for each storage that could be read."""
+        """Name → id of the mark, for each storage that could be read once."""
         self.problems: Final = dict.fromkeys(places, "the gateway has not read its mark yet")
-        """Name → why the gateway cannot read it, for each of the others."""
+        """Name → why the gateway does not find the mark now, for each storage where it does not."""
         self._places: Final = places
         self._open: Final = open_
         self._looking: Final = asyncio.Lock()
         self._looks = 0
 
-    async def look(self) -> None:
-        """Read the marks of the storages that have a problem, and mark those without a mark.
+    @property
+    def unusable(self) -> dict[str, str]:
+        """Name → the problem, for each storage without a known mark."""
+        return {name: why for name, why in self.problems.items() if name not in self.marks}
 
-        It may take as long as the slowest storage. Callers that wait for it do not look again.
+    @property
+    def doubted(self) -> Sequence[str]:
+        """The storages with a known mark that the gateway does not find now."""
+        return [name for name in self.problems if name in self.marks]
+
+    async def look(self) -> None:
+        """Read the marks of all storages, and mark those that the gateway has never seen marked.
+
+        A known mark stays: the gateway's own machine may have lost the directory; see `mark_again`.
+        It may take as long as the slowest storage. Callers that wait share the next look.
         """
         looks = self._looks
         async with self._looking:
             if self._looks == looks:
-                await self._look()
                 self._looks += 1
+                for name in self.names:
+                    await self._look_at(name, self.marks.get(name))
+
+    async def mark_again(self, name: str) -> None:
+        """Give up a known mark that nobody finds: take the one that is there now, or put one."""
+        await self._look_at(name, None)
 
     def to_plain(self) -> dict[str, dict[str, str]]:
         """Describe the storages for clients and for display."""
@@ -54,13 +71,23 @@ class GatewayStorages:
             for name, place in sorted(self._places.items())
         }
 
-    async def _look(self) -> None:
-        for name in list(self.problems):
-            try:
-                self.marks[name] = await asyncio.to_thread(self._marked, self._places[name])
-                del self.problems[name]
-            except Exception as error:  # noqa: BLE001 - it is shown to the operator
-                self.problems[name] = f"the gateway cannot use it: {str(error) or repr(error)}"
+    async def _look_at(self, name: str, known: str | None) -> None:
+        read = storage_mark.put if known is None else storage_mark.read
+        try:
+            found = await self._with(name, read)
+        except Exception as error:  # noqa: BLE001 - it is shown to the operator
+            self.problems[name] = f"the gateway cannot use it: {str(error) or repr(error)}"
+            return
+        if known is None and found is not None:
+            known = self.marks[name] = found
+        self.problems.pop(name, None)
+        if found != known:
+            self.problems[name] = (
+                f"it has {storage_mark.shown(found)} on {platform.node()}, the gateway's machine, "
+                f"and {storage_mark.shown(known)} where workers have it: mount the same directory "
+                "there"
+            )
 
-    def _marked(self, place: WorkerStorage) -> str:
-        return storage_mark.put(self._open(place.url, place.options))
+    async def _with(self, name: str, do: Callable[[ObjectStorage], str | None]) -> str | None:
+        place = self._places[name]
+        return await asyncio.to_thread(lambda: do(self._open(place.url, place.options)))

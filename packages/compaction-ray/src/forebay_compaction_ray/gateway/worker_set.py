@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -53,6 +55,7 @@ class WorkerSet:
         self._lost: Final = lost
         self._numbers: Final = itertools.count()
         self.workers: Final[dict[str, Worker]] = {}
+        self._looks_soon = False
         self.formats: set[str] = set()
         """File formats that some present or past worker can compact."""
 
@@ -64,10 +67,14 @@ class WorkerSet:
     def takers(self, job: GatewayJob) -> Sequence[Worker]:
         """Return workers that can be given the job now, those to avoid only if no other suits it.
 
-        An earlier run of it may still end at one, which does not get it then.
+        Those of other machines come first: workers of one share its mounts and its faults. An
+        earlier run of the job may still end at one, which does not get it then.
         """
         suitable = self._suitable(job.submission)
-        others = [w for w in suitable if w.info.boot not in job.submission.avoid]
+        avoid = set(job.submission.avoid)
+        nodes = {w.info.node for w in self.workers.values() if w.info.boot in avoid}
+        elsewhere = [w for w in suitable if w.info.node not in nodes]
+        others = elsewhere or [w for w in suitable if w.info.boot not in avoid]
         able = [w for w in others or suitable if w.has_room(self._limits.slots)]
         return [worker for worker in able if job.id not in worker.jobs]
 
@@ -90,6 +97,33 @@ class WorkerSet:
 
     def _suitable(self, submission: Submission) -> list[Worker]:
         return [worker for worker in self.workers.values() if worker.suits(submission)]
+
+    async def look(self) -> None:
+        """Read the marks of all storages again, here and at the workers.
+
+        A mark that neither the gateway nor any worker finds was deleted, or its directory: the
+        storage is marked again. While a worker finds it, only the others lack the directory.
+        A worker that is silent is no witness. Callers that wait share the next look.
+        """
+        await self._storages.look()
+        found = await self._describe_all()
+        gone = [
+            name for name in self._storages.doubted if all(name in info.problems for info in found)
+        ]
+        for name in gone:
+            await self._storages.mark_again(name)
+        if gone:
+            await self._describe_all()
+
+    async def look_at(self, worker: Worker) -> None:
+        """Let a worker read the marks of its storages again."""
+        await self._ask_what_it_is(worker)
+
+    def blame(self, worker: Worker, storage: str, problem: str) -> None:
+        """Give a worker no more jobs of a storage that it has lost; look who else has."""
+        problems = {**worker.info.problems, storage: problem}
+        self._set_up(worker, attrs.evolve(worker.info, problems=problems))
+        self._look_soon()
 
     def note(self, worker: Worker, error: str) -> None:
         """Keep the last thing that went wrong at a worker, for display."""
@@ -134,9 +168,11 @@ class WorkerSet:
     # -- liveness -----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Ping all workers, and handle those that have not answered."""
+        """Ping all workers, handle those that have not answered, and look again at problems."""
+        if self._storages.problems or self._is_blind:
+            self._look_soon()
         for worker in list(self.workers.values()):
-            self._look_at(worker)
+            self._look_after(worker)
 
     def end(self, worker: Worker, cause: str, why: str) -> None:
         """End a worker's process, unless it was ended before; its jobs are lost.
@@ -154,7 +190,7 @@ class WorkerSet:
         for entry in worker.jobs.values():
             self._lost(entry, cause, f"its {what}")
 
-    def _look_at(self, worker: Worker) -> None:
+    def _look_after(self, worker: Worker) -> None:
         if worker.phase is WorkerPhase.STARTING or worker.info.problems:
             self._describe(worker)
         now, limits = self._clock(), self._limits
@@ -199,33 +235,74 @@ class WorkerSet:
         if worker.phase is WorkerPhase.SUSPECT:
             self._set_up(worker, worker.info)
 
+    @property
+    def _is_blind(self) -> bool:
+        """Whether each worker that is up has a problem with a storage."""
+        up = [w for w in self.workers.values() if w.phase is not WorkerPhase.STARTING]
+        return bool(up) and all(worker.info.problems for worker in up)
+
+    def _look_soon(self) -> None:
+        if not self._looks_soon:
+            self._looks_soon = True
+            self._spawn(self._look_now())
+
+    async def _look_now(self) -> None:
+        try:
+            await self.look()
+        finally:
+            self._looks_soon = False
+
     def _describe(self, worker: Worker) -> None:
         if not worker.describing:
             worker.describing = True
-            self._spawn(self._ask_what_it_is(worker))
+            self._spawn(self._describe_once(worker))
 
-    async def _ask_what_it_is(self, worker: Worker) -> None:
+    async def _describe_once(self, worker: Worker) -> None:
         try:
-            if self._storages.problems or worker.info.problems:
+            if self._storages.unusable:
                 await self._storages.look()
+            await self._ask_what_it_is(worker)
+        finally:
+            worker.describing = False
+
+    async def _describe_all(self) -> Sequence[WorkerInfo]:
+        """Return what the workers that are up say about themselves now; wait for none for long."""
+        found: list[WorkerInfo] = []
+
+        async def ask(worker: Worker) -> None:
+            if (info := await self._ask_what_it_is(worker)) is not None:
+                found.append(info)
+
+        with suppress(TimeoutError):
+            patience_s = self._limits.ping_every_s * self._limits.ping_misses
+            async with asyncio.timeout(patience_s), asyncio.TaskGroup() as group:
+                for worker in self.workers.values():
+                    if worker.phase is not WorkerPhase.STARTING:
+                        group.create_task(ask(worker))
+        return found
+
+    async def _ask_what_it_is(self, worker: Worker) -> WorkerInfo | None:
+        """Let a worker describe itself; return ``None`` if it cannot."""
+        try:
             info = await self.ask(worker, worker.handle.describe(self._storages.marks))
         except Exception as error:  # noqa: BLE001 - also of a plugin that cannot be imported there
             _log.info("worker %s is not up: %r", worker.id, error)
             if worker.phase is WorkerPhase.STARTING:
                 self.note(worker, f"it cannot start: {str(error) or repr(error)}")
-        else:
-            worker.seen_s = self._clock()
-            if info is not None and worker.phase is not WorkerPhase.DRAINING:
-                self._set_up(worker, info)
-        worker.describing = False
+            return None
+        worker.seen_s = self._clock()
+        if info is not None:
+            self._set_up(worker, info)
+        return info
 
     def _set_up(self, worker: Worker, info: WorkerInfo) -> None:
         """Let a worker that has answered take the jobs that it can."""
-        problems = {**info.problems, **self._storages.problems}
+        problems = {**info.problems, **self._storages.unusable}
         for storage, problem in problems.items():
             self.note(worker, f"storage {storage}: {problem}")
         worker.info = attrs.evolve(info, problems=problems)
         blind = bool(problems) and len(problems) == len(self._storages.names)
-        worker.phase = WorkerPhase.UNFIT if blind else WorkerPhase.READY
+        if worker.phase is not WorkerPhase.DRAINING:
+            worker.phase = WorkerPhase.UNFIT if blind else WorkerPhase.READY
         self.formats.update(info.formats)
         self._changed()

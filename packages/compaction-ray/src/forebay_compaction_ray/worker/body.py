@@ -15,7 +15,13 @@ from typing import Any, Final
 import attrs
 
 from forebay_compaction_ray import storage_mark
-from forebay_compaction_ray.messages import JobProgress, Outcome, Submission, WorkerInfo
+from forebay_compaction_ray.messages import (
+    NO_STORAGE,
+    JobProgress,
+    Outcome,
+    Submission,
+    WorkerInfo,
+)
 from forebay_compaction_ray.worker.guard import JobStorage
 from forebay_state_api.compaction.local_service import fault_of
 from forebay_state_api.compaction.performing import perform
@@ -81,6 +87,8 @@ class WorkerBody:
         self._open: Final = open_
         self._opened: dict[str, ObjectStorage] = {}
         self._opening: Final = threading.Lock()
+        self._marks: Mapping[str, str] = {}
+        """Storage → the mark that the gateway last named."""
         self._runs: dict[str, _ActiveJob] = {}
 
     def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
@@ -88,7 +96,8 @@ class WorkerBody:
 
         Raises `PluginError` for incompatible installed plugins.
         """
-        problems = {name: self._problem(name, mark) for name, mark in marks.items()}
+        self._marks = dict(marks)
+        problems = {name: self._problem(name) for name in marks}
         return WorkerInfo(
             boot=self.boot,
             pid=os.getpid(),
@@ -99,15 +108,18 @@ class WorkerBody:
         )
 
     def run(self, submission: Submission) -> Outcome:
-        """Run a job to its end or until it is aborted; the outcome holds any error."""
+        """Run a job to its end or until it is aborted; the outcome holds any error.
+
+        A mount may be gone at any time: before a job, and after one that failed, the worker makes
+        sure that it still has the gateway's directory. Without it a failure says nothing about the
+        job.
+        """
         run = self._runs[submission.job.id] = _ActiveJob(submission)
         started_s, cpu_s = time.monotonic(), time.process_time()
         try:
-            outcome = self._perform(run)
-        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
-            # Missing credentials are this worker's: its settings may differ from another's.
-            is_own = isinstance(fault, ConfigurationError)
-            outcome = _failed(fault, CompactionFault.TRANSIENT if is_own else fault_of(fault))
+            outcome = self._without_storage(submission) or self._tried(run)
+            if outcome.phase is CompactionPhase.FAILED:
+                outcome = self._without_storage(submission) or outcome
         finally:
             del self._runs[submission.job.id]
         return attrs.evolve(
@@ -140,6 +152,25 @@ class WorkerBody:
             left.delete([info.name for info in left.list()])
         return {found.promise: found.problem for found in examine(opened)}
 
+    def _without_storage(self, submission: Submission) -> Outcome | None:
+        """Return the end of a job whose storage is not the gateway's here; ``None`` if it is."""
+        if not (problem := self._problem(submission.storage)):
+            return None
+        return Outcome(
+            phase=CompactionPhase.FAILED,
+            fault=CompactionFault.TRANSIENT,
+            message=problem,
+            code=NO_STORAGE,
+        )
+
+    def _tried(self, run: _ActiveJob) -> Outcome:
+        try:
+            return self._perform(run)
+        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
+            # Missing credentials are this worker's: its settings may differ from another's.
+            is_own = isinstance(fault, ConfigurationError)
+            return _failed(fault, CompactionFault.TRANSIENT if is_own else fault_of(fault))
+
     def _perform(self, run: _ActiveJob) -> Outcome:
         job = run.submission.job
         prefix = f"{job.operator}/{job.output_prefix}"
@@ -159,8 +190,10 @@ class WorkerBody:
             dropped={str(why): int(count) for why, count in result.dropped.items()},
         )
 
-    def _problem(self, name: str, mark: str) -> str:
-        """Return why the storage is not the one that has the mark; empty if it is."""
+    def _problem(self, name: str) -> str:
+        """Return why the storage is not the gateway's; empty if it is, or the mark is not known."""
+        if (mark := self._marks.get(name)) is None:
+            return ""
         url = redacted(self._places[name].url)
         try:
             found = storage_mark.read(self._storage(name))
@@ -168,9 +201,9 @@ class WorkerBody:
             return str(error) or repr(error)
         if found == mark:
             return ""
-        lacks = "has no mark" if found is None else "has another mark"
         return (
-            f"{url} {lacks} on {platform.node()}: it is not the directory that the gateway has. "
+            f"{url} has {storage_mark.shown(found)} on {platform.node()}, and "
+            f"{storage_mark.shown(mark)} where the gateway has it: it is another directory. "
             "Mount the same one there"
         )
 
