@@ -15,7 +15,7 @@ from forebay_spark_runtime.arrow.figures_column import (
 )
 from forebay_state_api import ConfigurationError
 
-FIGURES = pa.field(COLUMN, pa.list_(pa.float64()))
+FIGURES = pa.field(COLUMN, pa.list_(pa.string()))
 TYPES = [
     pa.bool_(),
     pa.int8(),
@@ -39,10 +39,10 @@ TYPES = [
 def test_figures_are_in_the_order_of_their_keys():
     column = FiguresColumn(pa.schema([pa.field("n", pa.int64()), FIGURES]))
     row = column.row(3, {"rows_in": 7, "in_flight_max": 2})
-    (numbers,) = row.column(COLUMN).to_pylist()
-    assert (len(numbers), numbers[0]) == (len(KEYS) + 1, 3)
-    found = dict(zip(KEYS, numbers[1:], strict=True))
-    assert (found["rows_in"], found["in_flight_max"], found["keys_new"]) == (7, 2, None)
+    ((subtask, names, *numbers),) = row.column(COLUMN).to_pylist()
+    assert (subtask, names) == ("3", ",".join(KEYS))
+    found = dict(zip(KEYS, numbers, strict=True))
+    assert (found["rows_in"], found["in_flight_max"], found["keys_new"]) == ("7", "2", None)
     assert "in_flight_max" in MAXIMA
     assert row.column("n").to_pylist() == [None]
 

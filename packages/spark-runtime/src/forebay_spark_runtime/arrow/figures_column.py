@@ -1,7 +1,8 @@
 """The hidden column in which each subtask sends its figures, in one row after the user's rows.
 
-The column is null in the user's rows. Its array begins with the subtask's number; then come the
-figures in the order of `KEYS`, null where they are not known.
+The column is null in the user's rows. Its array of texts begins with the subtask's number and the
+names of the figures, `NAMES`; then come the figures in their order, null where they are not known.
+The names travel in the row because Spark prints the plan in errors, and it would hold them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import KEYED, Level
@@ -31,12 +32,14 @@ MAXIMA: Final = [key for one in _INFO if one.add is max for key in one.keys]
 
 KEYS: Final = [*SUMS, *MAXIMA]
 
+NAMES: Final = ",".join(KEYS)
+
 
 def with_figures_column(columns: StructType, who: str) -> StructType:
     """Return an output schema with the hidden column; refuse its name among ``columns``."""
     if COLUMN in (field.name.lower() for field in columns):
         raise ConfigurationError(f"{who}: the output column {COLUMN!r} has a reserved name")
-    return StructType([*columns, StructField(COLUMN, ArrayType(DoubleType()))])
+    return StructType([*columns, StructField(COLUMN, ArrayType(StringType()))])
 
 
 class FiguresColumn:
@@ -64,11 +67,16 @@ class FiguresColumn:
 
     def row(self, subtask: int, figures: Mapping[str, float]) -> Any:
         """Return the row of figures; the user's columns are null, or empty if they cannot be."""
-        numbers = [subtask, *(figures.get(key) for key in KEYS)]
+        texts = [_text(figures.get(key)) for key in KEYS]
         columns = [_nothing(field) for field in list(self._schema)[:-1]]
         return pa.RecordBatch.from_arrays(
-            [*columns, pa.array([numbers], self._kind)], schema=self._schema
+            [*columns, pa.array([[str(subtask), NAMES, *texts]], self._kind)],
+            schema=self._schema,
         )
+
+
+def _text(number: float | None) -> str | None:
+    return None if number is None else repr(number)
 
 
 def _nothing(field: pa.Field) -> pa.Array:

@@ -31,19 +31,23 @@ def _added_up(rows: str) -> str:
 
     The rows are sorted, by the subtask's number before all, so that a second row of a subtask
     follows the first. ``rows`` occurs once: each occurrence would be collected again. It is a text,
-    because each part of an expression costs pyspark several calls of the JVM.
+    because each part of an expression costs pyspark several calls of the JVM. It is short, and
+    holds no names of figures, because Spark prints the plan in errors.
     """
-    start = f"array_repeat(cast(null as double), {len(KEYS) + 1})"
+    numbers = f"cast(slice(row_, 3, {len(KEYS)}) as array<double>)"
+    read = f"named_struct('subtask', row_[0], 'names', row_[1], 'numbers', {numbers})"
+    # Without any row, the map has one name and no number for it, and the filter drops it.
+    nothing = "named_struct('subtask', '', 'names', '', 'numbers', array(cast(null as double)))"
+    before = "get(done.numbers, at_)"
     total = (
-        f"transform(done.totals, (one, at_) -> if(at_ <= {len(SUMS)}, "
-        "coalesce(one + next_[at_], one, next_[at_]), greatest(one, next_[at_])))"
+        f"transform(next_.numbers, (one, at_) -> if(at_ < {len(SUMS)}, "
+        f"coalesce({before} + one, {before}, one), greatest({before}, one)))"
     )
-    added = f"named_struct('subtask', next_[0], 'totals', {total})"
-    # One text instead of many literals: Spark prints the plan in errors.
-    named = f"map_from_arrays(split('{','.join(KEYS)}', ','), slice(done.totals, 2, {len(KEYS)}))"
+    added = f"named_struct('subtask', next_.subtask, 'names', next_.names, 'numbers', {total})"
     totals = (
-        f"aggregate(sort_array({rows}), named_struct('subtask', -1D, 'totals', {start}), "
-        f"(done, next_) -> if(next_[0] = done.subtask, done, {added}), done -> {named})"
+        f"aggregate(transform(sort_array({rows}), row_ -> {read}), {nothing}, "
+        f"(done, next_) -> if(next_.subtask = done.subtask, done, {added}), "
+        "done -> map_from_arrays(split(done.names, ','), done.numbers))"
     )
     return f"map_filter({totals}, (key_, number_) -> number_ IS NOT NULL)"
 
