@@ -7,17 +7,26 @@ texts does not depend on the method. Calls for several rows and on threads fail 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
+import logging
+from queue import SimpleQueue
 
 import pytest
+from pyspark import util
 from pyspark.errors import StreamingQueryException
 
-from forebay_spark_runtime import Batch, keyed, ordered_wait
+from forebay_spark_runtime import Batch, keyed, ordered_wait, why
 from forebay_state_api import KeyedProcessFunction, ReducingStateDescriptor, ValueStateDescriptor
+from forebay_state_api.errors import FunctionError, Place
 
 pytestmark = pytest.mark.spark
 
 SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+HIDING = hasattr(util, "handle_worker_exception") and "hide_traceback" in str(
+    inspect.signature(util.handle_worker_exception)
+)
+"""Whether this pyspark can send an error without a traceback before it."""
 TORN = '{"error": "cannot parse \\ud83d"}'
 
 
@@ -148,8 +157,28 @@ def test_so_it_does_for_other_functions(session, make):
     shows_the_users_line(failure(make(session)))
 
 
-def test_a_stream_names_error_and_line_in_the_message_of_its_exception(stage):
-    """As documented in the reference; the exception has no cause."""
+class Logged(logging.Handler):
+    """Keeps the messages of a logger, which another thread logs."""
+
+    def __init__(self, logger):
+        super().__init__(logging.ERROR)
+        self.messages = SimpleQueue()
+        logging.getLogger(logger).addHandler(self)
+
+    def emit(self, record):
+        self.messages.put(record.getMessage())
+
+
+@pytest.fixture
+def logged():
+    name = "forebay_spark_runtime.driver.query_listener"
+    handler = Logged(name)
+    yield handler
+    logging.getLogger(name).removeHandler(handler)
+
+
+def test_a_stream_begins_with_the_sentence_and_why_has_its_fields(stage, logged):
+    """As documented in the reference; the exception of Spark has no cause."""
     stage.put({"user": "a"})
     result = keyed(stage.source(), "user", uid="u", parallelism=1).process(
         Record(), "user string, n long"
@@ -158,8 +187,28 @@ def test_a_stream_names_error_and_line_in_the_message_of_its_exception(stage):
         stage.run(result)
     text = str(caught.value)
     assert caught.value.__cause__ is None
-    assert "forebay_state_api.errors.FunctionError: Record.process_element (operator 'u'" in text
+    sentence = (
+        "Record.process_element (operator 'u', key 'a', batch 0, partition 0) raised KeyError"
+    )
+    if HIDING:
+        begin = "thrown from the Python worker: forebay_state_api.errors.FunctionError: "
+        assert begin + sentence in text
+        assert text.index(sentence) < 350
     assert 'return {"b": 1}[user]  # the line' in text
+    assert "phase_seconds" not in text  # names of figures, in the plan
+    error = why(caught.value)
+    assert type(error) is FunctionError
+    assert str(error).startswith(sentence)
+    assert str(error).endswith('return {"b": 1}[user]  # the line')
+    assert error.place == Place(
+        operator="u",
+        function="Record.process_element",
+        key="'a'",
+        batch_id=0,
+        partition="0",
+    )
+    assert f"failed: FunctionError: {error}" in logged.messages.get(timeout=60)
+    assert logged.messages.empty()
 
 
 async def tears(row, client):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.driver.diagnosis import Diagnosis, ProcessReport, doctor
+    from forebay_spark_runtime.driver.failure import why
     from forebay_spark_runtime.keyed_operator.keyed_dataframe import (
         BroadcastConnectedDataFrame,
         BroadcastDataFrame,
@@ -48,10 +49,12 @@ __all__ = [
     "keyed",
     "ordered_wait",
     "unordered_wait",
+    "why",
 ]
 
 _HOMES: Final = {
     "forebay_spark_runtime.driver.diagnosis": ("Diagnosis", "ProcessReport", "doctor"),
+    "forebay_spark_runtime.driver.failure": ("why",),
     "forebay_spark_runtime.keyed_operator.keyed_dataframe": (
         "BroadcastConnectedDataFrame",
         "BroadcastDataFrame",

@@ -53,3 +53,29 @@ def test_each_operators_figures_are_one_line_of_the_log(progressed, caplog):
         (LOGGER, "INFO", "operator a of query clicks, batch 3: commits 4"),
         (LOGGER, "INFO", "operator b of query clicks, batch 3: phase_seconds_open 0.25, rows_in 2"),
     ]
+
+
+def terminated(text):
+    """Pass the event of a query that ended, with Spark's text for its exception, or without."""
+    exception = SimpleNamespace(isDefined=lambda: text is not None, get=lambda: text)
+    listener = _Listener(None, None, None)
+    listener.onQueryTerminated(SimpleNamespace(id=lambda: "the-id", exception=lambda: exception))
+
+
+def test_what_stopped_a_query_is_logged_once_without_sparks_lines(caplog):
+    terminated(
+        "org.apache.spark.api.python.PythonException: forebay_state_api.errors.FunctionError: F "
+        "(operator 'u', batch 1, partition 0) raised KeyError: 1\n  File x\n SQLSTATE: 1\n\tat y"
+    )
+    (logged,) = caplog.records
+    assert (logged.name, logged.levelname) == (LOGGER, "ERROR")
+    assert logged.getMessage() == (
+        "query the-id failed: FunctionError: F (operator 'u', batch 1, partition 0) raised "
+        "KeyError: 1\n  File x"
+    )
+
+
+@pytest.mark.parametrize("text", [None, "[DIVIDE_BY_ZERO] Division by zero"])
+def test_the_end_of_a_query_that_forebay_did_not_stop_is_not_logged(text, caplog):
+    terminated(text)
+    assert not caplog.records

@@ -11,11 +11,31 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
 from forebay_state_api.user_frames import encodable, users_frames
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """The place in a job that an error names; what it does not name is ``None``."""
+
+    operator: str
+    """The operator's uid, or the name of an ordered wait."""
+    function: str | None = None
+    """The class and the method of the user's function, as in ``Totals.process_element``."""
+    key: str | None = None
+    """The ``repr`` of the current key."""
+    batch_id: int | None = None
+    partition: str | None = None
+    """The number of the subtask; of an ordered wait, the partition of its input."""
 
 
 class ForebayError(Exception):
     """The root of all errors raised by Forebay."""
+
+    place: Place | None = None
+    """Set on the errors that ``forebay_spark_runtime.why`` returns."""
 
     def __str__(self) -> str:
         """Return the message, with escapes for characters that UTF-8 cannot encode."""

@@ -9,8 +9,8 @@ Connect the client cannot see the query's class, so the option cannot be refused
 In the same way the listener stores the contents of the query's checkpoint in the session, and marks
 queries whose trigger ends them; only operators that leave rows to the next micro-batch refuse that
 mark. It also logs the stored state of operators that the query no longer has, logs the figures in
-progress events, passes them to Spark's metrics system, and marks the versions of committed batches
-as final.
+progress events, passes them to Spark's metrics system, marks the versions of committed batches as
+final, and logs the error of Forebay that stopped a query.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -25,6 +25,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from forebay_spark_runtime.driver.checkpoints import CHECKPOINT, checkpoint_of, of_this_batch
+from forebay_spark_runtime.driver.failure import error_in
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.operator_batch import operators_of
 from forebay_spark_runtime.driver.session import MicroBatch, is_connect
@@ -174,7 +175,9 @@ class _Listener:
         """Not needed."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Java's name
-        """Not needed."""
+        """Log what stopped the query, without Spark's lines."""
+        if event.exception().isDefined() and (error := error_in(event.exception().get())):
+            _log.error("query %s failed: %s: %s", event.id(), type(error).__name__, error)
 
     class Java:
         """The declaration that py4j reads."""

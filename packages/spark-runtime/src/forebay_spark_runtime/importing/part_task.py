@@ -24,6 +24,7 @@ from forebay_spark_runtime.importing.cells import (
 )
 from forebay_spark_runtime.importing.tws_query import KEY
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task, loading
+from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.contract.backend import NO_TIME, Opening
 from forebay_state_api.contract.changes import Changes
 from forebay_state_api.importing.part import ImportedTimer, PartWriter, number_of
@@ -199,6 +200,7 @@ class CheckTask:
 
     plan: ImportPlan
 
+    @ready_for_spark
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row of `COUNTED`."""
         rows = _Rows(self.plan)
@@ -226,6 +228,7 @@ class WriteTask:
 
     plan: ImportPlan
 
+    @ready_for_spark
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row of `WRITTEN`."""
         context = TaskContext.get()

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.checked_tables import CheckedTables
 from forebay_state_api.keys import key_group_range_of
@@ -146,6 +147,7 @@ class TableTask:
 
     plan: ImportPlan
 
+    @ready_for_spark
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row of `ANSWER`."""
         context = TaskContext.get()

@@ -1,37 +1,75 @@
-"""Prepares the error that ends a task for Spark's worker.
+"""Prepares the error that ends a task for Spark's worker, which sends the error's text.
 
-The worker sends the error's text as UTF-8. It may drop the cause first, so the text is made before
-that: a `FunctionError` keeps the frames of user code.
+The text begins with the sentence that says what failed and where. Errors for the job's author have
+the lines of the author's code below it; others have Forebay's traceback, for a report.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from forebay_state_api.errors import ForebayError, FunctionError
+from pyspark import TaskContext
+
+from forebay_spark_runtime.driver.failure import TRACEBACK
+from forebay_state_api.errors import (
+    ConfigurationError,
+    ForebayError,
+    FunctionError,
+    OutputSchemaError,
+    StateAccessError,
+    StateMigrationError,
+)
 from forebay_state_api.user_frames import encodable
 
 Run: TypeAlias = Callable[[Any, Iterator[Any]], Iterator[Any]]
 """A method that ``mapInArrow`` calls."""
 
+_FOR_AUTHORS: Final = (
+    ConfigurationError,
+    FunctionError,
+    OutputSchemaError,
+    StateAccessError,
+    StateMigrationError,
+)
+
+_HIDES_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+"""With this variable, Spark's worker sends an error without a traceback in front of it: Spark's
+setting ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``, for one process. Older versions
+of pyspark do not read it, and send the worker's own few frames first."""
+
 
 def ready_for_spark(run: Run) -> Run:
-    """Make the errors that ``run`` raises encodable as UTF-8: others would kill the worker."""
+    """Make the errors that ``run`` raises readable, and encodable: others would kill the worker."""
 
     @functools.wraps(run)
     def guarded(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
         try:
             yield from run(job, batches)
+        except ForebayError as error:
+            if TaskContext.get() is not None:  # the worker ends with this task
+                os.environ[_HIDES_TRACEBACK] = "1"
+            raise _readable(error).with_traceback(None) from None
         except Exception as error:
             text = "".join(traceback.format_exception(error))
             if text == encodable(text):
                 raise
-            if isinstance(error, FunctionError):
-                raise FunctionError(str(error)) from None
             summary = "".join(traceback.format_exception_only(error)).strip()
             raise ForebayError(summary) from None
 
     return guarded
+
+
+def _readable(error: ForebayError) -> ForebayError:
+    """Return ``error`` with notes that say all that its traceback and its causes would."""
+    notes = list(getattr(error, "__notes__", ()))
+    if isinstance(error, _FOR_AUTHORS):
+        str(error)  # a FunctionError stores its cause's frames when its text is first made
+    else:
+        trace = "".join(traceback.format_exception(error))
+        notes.append(f"{TRACEBACK}{trace}".strip())
+    error.__notes__ = [encodable(note) for note in notes]
+    return error

@@ -1,0 +1,97 @@
+"""`why`: the error of Forebay in the text of Spark's, as an exception with its fields.
+
+Errors of workers reach the driver as text, with Spark's own lines around them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api import errors
+from forebay_state_api.errors import (
+    AbandonedTimelineError,
+    ForebayError,
+    IncompatibleTypeError,
+    Place,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TRACEBACK: Final = "\nForebay's traceback:\n"
+"""Comes before the traceback below an error that is not for the job's author."""
+
+_ERROR: Final = re.compile(r"forebay_state_api\.errors\.(\w+): ")
+_SPARKS_LINES: Final = re.compile(
+    r"\s*SQLSTATE: \w+|\s*=== Streaming Query ===|\n\s*(?:Driver|JVM) stacktrace:|\n\s*at [\w.$]+\("
+)
+_PLACE: Final = re.compile(
+    r"(?:(?P<function>[\w.<>]+) \()?operator (?P<operator>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+    r"(?:(?:, key (?P<key>.*?))?, batch (?P<batch>\d+), partition (?P<partition>[\w-]+))?",
+    re.DOTALL,
+)
+_FIELDS: Final = {
+    IncompatibleTypeError: re.compile(
+        r"stored as (?P<stored>.*?), declared as (?P<declared>.*?): (?P<reason>.*)", re.DOTALL
+    ),
+    AbandonedTimelineError: re.compile(
+        r"(?P<message>version (?P<abandoned>\S+) .* has left: (?P<newest>\S+),.*)", re.DOTALL
+    ),
+}
+"""Classes with fields of their own, and the text in which the fields are."""
+
+
+def why(failed: StreamingQuery | BaseException) -> BaseException | None:
+    """Return what stopped a query: an error of Forebay as it was raised, without Spark's lines.
+
+    :param failed: a streaming query, or the exception that one of its methods or an action on a
+        bounded DataFrame raised.
+
+    The result has the class that the worker raised, so ``isinstance`` works; its text is the
+    sentence that says what failed, with the lines of your code below it. Its `place` holds the
+    operator, the key, the micro-batch and the partition, and it has no cause. If the failure has
+    nothing to do with Forebay, the result is Spark's exception itself, and ``None`` for a query
+    that has not failed.
+    """
+    raised = failed if isinstance(failed, BaseException) else failed.exception()
+    if raised is None or isinstance(raised, ForebayError):
+        return raised
+    return error_in(str(raised)) or raised
+
+
+def error_in(text: str) -> ForebayError | None:
+    """Return the first error of Forebay in a text of Spark's."""
+    found = _ERROR.search(text)
+    if found is None:
+        return None
+    rest = text[found.end() :]
+    end = _SPARKS_LINES.search(rest)
+    message, _, trace = rest[: None if end is None else end.start()].partition(TRACEBACK)
+    error = _rebuilt(getattr(errors, found[1], ForebayError), message.rstrip())
+    if trace:
+        error.add_note(f"{TRACEBACK.lstrip()}{trace.rstrip()}")
+    error.place = _place(message)
+    return error
+
+
+def _rebuilt(kind: type[ForebayError], message: str) -> ForebayError:
+    pattern = _FIELDS.get(kind)
+    if pattern is None:
+        return kind(message)
+    found = pattern.fullmatch(message)
+    return ForebayError(message) if found is None else kind(**found.groupdict())
+
+
+def _place(message: str) -> Place | None:
+    found = _PLACE.search(message)
+    if found is None:
+        return None
+    return Place(
+        operator=ast.literal_eval(found["operator"]),
+        function=found["function"],
+        key=found["key"],
+        batch_id=None if found["batch"] is None else int(found["batch"]),
+        partition=found["partition"],
+    )
