@@ -5,9 +5,10 @@ from __future__ import annotations
 import pickle
 from types import SimpleNamespace
 
+import cloudpickle
 import pytest
 
-from forebay_state_api.engine.pickling import pickled, unpickled
+from forebay_state_api.engine.pickling import naming_files, pickled, unpickled
 from forebay_state_api.errors import ConfigurationError
 
 
@@ -71,3 +72,12 @@ def test_a_copy_is_made_each_time():
     data = pickled([1], "Totals", "Do this", pickle.dumps)
     assert unpickled(data, "Totals") == [1]
     assert unpickled(data, "Totals") is not unpickled(data, "Totals")
+
+
+def test_copies_of_code_keep_the_names_of_their_files():
+    """From 3.1.3 on, cloudpickle's own ``dumps`` gives all code one name."""
+    code = compile("def outer():\n    return lambda: 1 / 0\n", "/home/ann/prices.py", "exec")
+    made = {"__name__": "__main__"}
+    exec(code, made)
+    inner = unpickled(naming_files(cloudpickle)(made["outer"]), "Totals")()
+    assert inner.__code__.co_filename == "/home/ann/prices.py"

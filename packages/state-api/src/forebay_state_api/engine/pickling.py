@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import io
 import pickle
+from collections import ChainMap
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from types import CodeType
+from typing import Any, ClassVar, Final
 
 from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
@@ -62,6 +65,34 @@ def _fits(value: Any, dumps: Callable[[Any], bytes]) -> bool:
 def pickled_function(fn: Any, uid: str, dumps: Callable[[Any], bytes]) -> bytes:
     """Pickle an operator's function for the workers."""
     return pickled(fn, f"operator {uid!r}: {function_name(fn)}", _IN_OPEN, dumps)
+
+
+def naming_files(cloudpickle: Any) -> Callable[[Any], bytes]:
+    """Return ``dumps`` of the module ``cloudpickle``; code keeps the names of its files.
+
+    From 3.1.3 on its own ``dumps`` names every file ``<dynamic-code>``, in errors too.
+    """
+    reduced = cloudpickle.Pickler.dispatch_table[CodeType]
+
+    def with_file(code: CodeType) -> tuple[Any, ...]:
+        make, arguments, *_ = reduced(code)
+        return _code, (make, arguments, code.co_filename)
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # a module that may be missing
+        dispatch_table: ClassVar = ChainMap(
+            {CodeType: with_file}, cloudpickle.Pickler.dispatch_table
+        )
+
+    def dumps(value: Any) -> bytes:
+        with io.BytesIO() as file:
+            Pickler(file).dump(value)
+            return file.getvalue()
+
+    return dumps
+
+
+def _code(make: Callable[..., CodeType], arguments: tuple[Any, ...], file: str) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
 
 
 def unpickled(data: bytes, what: str) -> Any:

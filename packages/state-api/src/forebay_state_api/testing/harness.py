@@ -31,7 +31,7 @@ from forebay_state_api.engine.arguments import (
 from forebay_state_api.engine.checked_rows import CheckedRows
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
 from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
-from forebay_state_api.engine.pickling import pickled_function
+from forebay_state_api.engine.pickling import naming_files, pickled_function
 from forebay_state_api.engine.read_state import read_state
 from forebay_state_api.engine.record_calls import CallTry
 from forebay_state_api.engine.record_methods import (
@@ -491,12 +491,12 @@ class FunctionHarness:
     def _pickle(self, fn: Any) -> bytes:
         """Pickle ``fn`` as for sending it to the workers."""
         try:
-            from cloudpickle import dumps
+            import cloudpickle
         except ImportError as error:
             raise ConfigurationError(
                 "a harness copies functions: pip install 'forebay-state-api[testing]'"
             ) from error
-        return pickled_function(fn, self._uid, dumps)
+        return pickled_function(fn, self._uid, naming_files(cloudpickle))
 
     def _schema_check(self, schema: Any) -> Callable[[list[Any]], list[Any]]:
         """Return a function that checks emitted rows and applies the schema's names and types."""
