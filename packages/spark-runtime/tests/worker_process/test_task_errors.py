@@ -128,3 +128,18 @@ def test_a_fault_of_ours_that_cannot_be_encoded_is_escaped():
     text, error = sent(fails)
     assert type(error) is ForebayError
     assert "ValueError: \\ud83d" in text
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_an_interrupted_function_says_where():
+    def fails():
+        error = KeyboardInterrupt()
+        error.add_note("in F.process_element (operator 'u', key 'a', batch 0, partition 1)")
+        raise error
+
+    text, error = sent(fails)
+    assert type(error) is FunctionError
+    assert text.endswith(
+        "got the signal SIGINT (Ctrl-C), in F.process_element (operator 'u', key 'a', batch 0, "
+        "partition 1)\n"
+    )

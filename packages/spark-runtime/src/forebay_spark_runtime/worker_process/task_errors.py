@@ -50,9 +50,9 @@ def ready_for_spark(run: Run) -> Run:
         try:
             yield from run(job, batches)
         except ForebayError as error:
-            if TaskContext.get() is not None:  # the worker ends with this task
-                os.environ[_HIDES_TRACEBACK] = "1"
             raise _readable(error).with_traceback(None) from None
+        except KeyboardInterrupt as error:
+            raise _readable(_interrupted(error)).with_traceback(None) from None
         except Exception as error:
             text = "".join(traceback.format_exception(error))
             if text == encodable(text):
@@ -63,8 +63,21 @@ def ready_for_spark(run: Run) -> Run:
     return guarded
 
 
+def _interrupted(error: KeyboardInterrupt) -> FunctionError:
+    where = "; ".join(getattr(error, "__notes__", ())) or "the function did not say where"
+    return FunctionError(
+        "a worker was interrupted: the function raised KeyboardInterrupt, or its process got the "
+        f"signal SIGINT (Ctrl-C), {where}"
+    )
+
+
 def _readable(error: ForebayError) -> ForebayError:
-    """Return ``error`` with notes that say all that its traceback and its causes would."""
+    """Return ``error`` with notes that say all that its traceback and its causes would.
+
+    Spark's worker then sends it without a traceback; it ends with the task.
+    """
+    if TaskContext.get() is not None:
+        os.environ[_HIDES_TRACEBACK] = "1"
     notes = list(getattr(error, "__notes__", ()))
     if isinstance(error, _FOR_AUTHORS):
         str(error)  # a FunctionError stores its cause's frames when its text is first made

@@ -787,7 +787,7 @@ class _UserCode:
                 raise failure
             if isinstance(error, FunctionError):
                 return
-            if isinstance(error, ForebayError):
+            if isinstance(error, (ForebayError, KeyboardInterrupt)):
                 error.add_note(f"in {engine.where()}{users_frames(error)}")
             elif isinstance(error, (Exception, SystemExit, asyncio.CancelledError)):
                 engine.blame(error)
