@@ -17,8 +17,13 @@ from pyspark import util
 from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime import Batch, keyed, ordered_wait, why
-from forebay_state_api import KeyedProcessFunction, ReducingStateDescriptor, ValueStateDescriptor
-from forebay_state_api.errors import FunctionError, Place
+from forebay_state_api import (
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import ConfigurationError, FunctionError, Place
 
 pytestmark = pytest.mark.spark
 
@@ -209,6 +214,32 @@ def test_a_stream_begins_with_the_sentence_and_why_has_its_fields(stage, logged)
     )
     assert f"failed: FunctionError: {error}" in logged.messages.get(timeout=60)
     assert logged.messages.empty()
+
+
+class Both(KeyedCoProcessFunction):
+    def process_element1(self, row, ctx):
+        yield row
+
+    process_element2 = process_element1
+
+
+def test_a_second_operator_of_a_uid_is_refused_with_the_cure(spark):
+    def counted(df):
+        return keyed(df, "user", uid="u", state_dir="state").process(
+            Record(), "user string, n long"
+        )
+
+    rows = spark.readStream.format("rate").load().selectExpr("cast(value as string) as user")
+    for twice in (
+        lambda: counted(counted(rows)),
+        lambda: (
+            keyed(counted(rows), "user", uid="v", state_dir="state")
+            .connect(keyed(counted(rows), "user", uid="v", state_dir="state"))
+            .process(Both(), "user string")
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match="operator 'u': the query has two operators"):
+            twice()
 
 
 async def tears(row, client):

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
 
 from forebay_state_api import errors
 from forebay_state_api.errors import (
     AbandonedTimelineError,
+    ConfigurationError,
     ForebayError,
     IncompatibleTypeError,
     Place,
@@ -24,6 +29,7 @@ TRACEBACK: Final = "\nForebay's traceback:\n"
 """Comes before the traceback below an error that is not for the job's author."""
 
 _ERROR: Final = re.compile(r"forebay_state_api\.errors\.(\w+): ")
+_SAME_UID: Final = re.compile(r"\[DUPLICATED_METRICS_NAME\].*? forebay:(.+?)\. The same name")
 _SPARKS_LINES: Final = re.compile(
     r"\s*SQLSTATE: \w+|\s*=== Streaming Query ===|\n\s*(?:Driver|JVM) stacktrace:|\n\s*at [\w.$]+\("
 )
@@ -65,7 +71,7 @@ def error_in(text: str) -> ForebayError | None:
     """Return the first error of Forebay in a text of Spark's."""
     found = _ERROR.search(text)
     if found is None:
-        return None
+        return same_uid(text)
     rest = text[found.end() :]
     end = _SPARKS_LINES.search(rest)
     message, _, trace = rest[: None if end is None else end.start()].partition(TRACEBACK)
@@ -74,6 +80,31 @@ def error_in(text: str) -> ForebayError | None:
         error.add_note(f"{TRACEBACK.lstrip()}{trace.rstrip()}")
     error.place = _place(message)
     return error
+
+
+def same_uid(text: str) -> ForebayError | None:
+    """Return the error for two operators of one uid, if ``text`` is Spark's for them."""
+    found = _SAME_UID.search(text)
+    if found is None:
+        return None
+    error = ConfigurationError(
+        f"operator {found[1]!r}: the query has two operators of this uid, and it names the state "
+        "of one. Give each its own; if two inputs are to share state, make one operator of them: "
+        "keyed(a, …).connect(keyed(b, …))"
+    )
+    error.place = Place(operator=found[1])
+    return error
+
+
+@contextmanager
+def explaining_same_uid() -> Iterator[None]:
+    """Raise `ConfigurationError` where Spark finds a second operator of one uid in a plan."""
+    try:
+        yield
+    except AnalysisException as error:
+        if (refused := same_uid(str(error))) is not None:
+            raise refused from None
+        raise
 
 
 def _rebuilt(kind: type[ForebayError], message: str) -> ForebayError:

@@ -29,6 +29,7 @@ from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
+from forebay_spark_runtime.driver.failure import explaining_same_uid
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.driver.options import KeyedOptions
@@ -517,7 +518,8 @@ def _apply(
         time_zone=time_zone(session),
         streaming=streams,
     )
-    routed = plan(inputs, options, now_ms=now_ms)
+    with explaining_same_uid():
+        routed = plan(inputs, options, now_ms=now_ms)
     if streams:
         query_listener.watch(session)
         stored_operators.remember(options)
@@ -527,7 +529,8 @@ def _apply(
     task = shipped(job, f"operator {options.uid!r}")
     if sent is None:
         return routed.mapInArrow(task, output)
-    return observed(routed.mapInArrow(task, sent), options.uid)
+    with explaining_same_uid():
+        return observed(routed.mapInArrow(task, sent), options.uid)
 
 
 def _sent_schema(output: StructType, uid: str) -> StructType | None:
