@@ -213,7 +213,11 @@ def test_conditions_on_times(run):
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("value = 5", "invalid syntax"),
+        ("value = 5", "write `==` in place of `=`"),
+        ("value <> 5", "write `!=` in place of `<>`"),
+        ("value == 5 AND key_2 == 1", "write `and` in place of `AND`"),
+        ("value.cents == 5 and key_2 = 1", "write `==` in place of `=`"),
+        ("value ==", "invalid syntax"),
         ("valeu.cents > 5", "there is no column 'valeu'; columns: key_1, key_2"),
         ("'a key' > 5", "there is no column 'a key'; columns: key_1, key_2"),
         ("value.cent > 5", "value.cent does not exist"),

@@ -94,3 +94,10 @@ def test_families_tell_what_can_be_connected():
 def test_a_column_named_twice():
     with pytest.raises(ConfigurationError, match="'u': i, s is named twice among the key columns"):
         key_columns(SCHEMA, ("s", "i", "s", "i"), "u")
+
+
+def test_a_field_of_a_struct_is_made_a_column_first():
+    schema = T.StructType().add("s", T.StructType().add("k", "string"))
+    asked = r"'s.k' to key by; the columns are s\. .*\.withColumn\(\"s_k\", F\.col\(\"s\.k\"\)\)$"
+    with pytest.raises(ConfigurationError, match=asked):
+        key_columns(schema, ["s.k"], "u")

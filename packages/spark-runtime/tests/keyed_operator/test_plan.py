@@ -33,3 +33,9 @@ def test_the_reason_is_in_the_error(text, reason):
         output_schema(Session(ValueError(text)), "k char(1)", "u")
     told = f"operator 'u': the output schema 'k char(1)' does not parse: {reason}. Write it like"
     assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("schema", [["k string"], [("k", "string")], {"k": "string"}, None])
+def test_a_schema_is_a_text_or_a_struct_type(schema):
+    with pytest.raises(ConfigurationError, match="'user string, n long', or a StructType, not "):
+        output_schema(Session(AssertionError), schema, "u")

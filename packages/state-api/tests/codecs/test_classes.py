@@ -355,3 +355,22 @@ def test_a_class_whose_module_is_not_here_finds_the_names_of_plain_kinds_and_of_
     codec = codec_for(FarFromHome, what="x")
     value = FarFromHome(None, {"a": Decimal(1)}, Frozen(1, 2.0))
     assert codec.unpack(codec.pack([codec.admit(value)])) == [value]
+
+
+def test_two_classes_of_one_name_are_named_as_such():
+    """As those of a notebook's cell that ran twice."""
+    for code in (
+        "class P(NamedTuple):\n    x: int\nvalue = P(1)",
+        "@dataclasses.dataclass\nclass P:\n    x: int\nvalue = P(1)",
+        "class P(enum.Enum):\n    A = 1\nvalue = P.A",
+    ):
+        first, second = dict(globals()), dict(globals())
+        exec(code, first)
+        exec(code, second)
+        codec = codec_for(first["P"], what="x")
+        codec.admit(first["value"])
+        with pytest.raises(TypeError, match="There are two classes of this name: the code that"):
+            codec.admit(second["value"])
+        with pytest.raises(TypeError) as other:
+            codec.admit(Account(1))
+        assert "two classes" not in str(other.value)

@@ -115,6 +115,11 @@ def test_of_a_future_that_it_was_not_awaited(job, use):
         (lambda f, row, ctx: row.usr, "its columns are user, n"),
         (lambda f, row, ctx: ctx.timers.register_processing_time(5), "processing_time + timedelta"),
         (lambda f, row, ctx: f.l.merge_namespaces("a", "bc"), "a list of namespaces"),
+        (lambda f, row, ctx: None + row.n, "give its descriptor default=, or test for"),
+        (lambda f, row, ctx: row.n > None, "None is what state without a value reads as"),
+        (lambda f, row, ctx: None.upper(), "None is what state without a value reads as"),
+        (lambda f, row, ctx: ctx.set_current_namespace(["a"]), "not ['a']: write a tuple"),
+        (lambda f, row, ctx: f.l.merge_namespaces("a", [["b"]]), "not ['b']: write a tuple"),
     ],
 )  # fmt: skip
 def test_of_what_there_is(job, use, hint):

@@ -221,10 +221,7 @@ def checked_event_time(
         return None, 0
     schema = df.schema
     if not isinstance(event_time, str) or event_time not in schema.names:
-        raise ConfigurationError(
-            f"operator {uid!r}: there is no column {event_time!r} of event times; "
-            f"the columns are {', '.join(schema.names)}"
-        )
+        raise no_column(event_time, "of event times", schema.names, uid)
     kind = schema[event_time].dataType.simpleString()
     if kind != "timestamp":
         raise ConfigurationError(
@@ -232,6 +229,20 @@ def checked_event_time(
             f"of type {kind}; cast it"
         )
     return event_time, checked_lateness(allowed_lateness, uid)
+
+
+def no_column(name: object, purpose: str, names: Sequence[str], uid: str) -> ConfigurationError:
+    """Return the error for a column that the input does not have; ``purpose`` follows its name."""
+    advice = ""
+    if isinstance(name, str) and name.partition(".")[0] in names:
+        advice = (
+            ". To use a field of a struct, make a column of it first: "
+            f'.withColumn("{name.replace(".", "_")}", F.col("{name}"))'
+        )
+    return ConfigurationError(
+        f"operator {uid!r}: there is no column {name!r} {purpose}; "
+        f"the columns are {', '.join(names)}{advice}"
+    )
 
 
 _UNORDERED: Final = ("map", "struct", "array", "variant")
@@ -246,10 +257,7 @@ def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
     schema = df.schema
     for name in names:
         if name not in schema.names:
-            raise ConfigurationError(
-                f"operator {uid!r}: there is no column {name!r} to order by; "
-                f"the columns are {', '.join(schema.names)}"
-            )
+            raise no_column(name, "to order by", schema.names, uid)
         kind = schema[name].dataType.simpleString()
         if kind.startswith(_UNORDERED):
             raise ConfigurationError(

@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 from pyspark.sql import types as spark
 
+from forebay_spark_runtime.driver.options import no_column
 from forebay_state_api.errors import ConfigurationError
 
 _DAY_US: Final = "86400000000"
@@ -133,10 +134,7 @@ def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:
                 f"operator {uid!r}: key columns are given by name, not as {name!r}"
             )
         if name not in schema.names:
-            raise ConfigurationError(
-                f"operator {uid!r}: there is no column {name!r} to key by; "
-                f"the columns are {', '.join(schema.names)}"
-            )
+            raise no_column(name, "to key by", schema.names, uid)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigurationError(

@@ -81,6 +81,11 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
     Raises `ConfigurationError` if the schema does not parse, has no columns, or names a column
     twice. ``uid`` names the operator in the message.
     """
+    if not isinstance(schema, str | StructType):
+        raise ConfigurationError(
+            f"operator {uid!r}: an output schema is a text of columns with their types, such as "
+            f"'user string, n long', or a StructType, not {schema!r:.200}"
+        )
     try:
         spark = schema if isinstance(schema, StructType) else parse(schema)
         arrow = arrow_schema(spark)

@@ -181,6 +181,17 @@ def class_name(value: Any) -> str:
     return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
+def another_class(value: Any, cls: type) -> str:
+    """Return why ``value`` is no instance of ``cls``: its class may be one of the same name."""
+    why = f"{a_class(value)}, not {cls.__qualname__}"
+    if type(value).__qualname__ != cls.__qualname__:
+        return why
+    return (
+        f"{why}. There are two classes of this name: the code that defines it ran twice, as a cell "
+        "of a notebook does. Define it in a module, or run the rest again after it"
+    )
+
+
 def a_class(value: Any) -> str:
     """Return the name of a value's class with its article, for messages."""
     if value is None:

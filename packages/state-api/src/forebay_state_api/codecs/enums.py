@@ -14,6 +14,7 @@ from forebay_state_api.codecs._shape import (
     MisfitError,
     TypeShape,
     a_class,
+    another_class,
 )
 from forebay_state_api.errors import StateMigrationError
 
@@ -35,7 +36,7 @@ class EnumShape(TypeShape):
     def convert(self, value: Any) -> Any:
         """Return the member."""
         if type(value) is not self._cls:
-            raise MisfitError("", f"{a_class(value)}, not {self.description['name']}")
+            raise MisfitError("", another_class(value, self._cls))
         return value
 
     def reader(self, stored: Description) -> Function:

@@ -19,7 +19,7 @@ from forebay_state_api.codecs._shape import (
     MisfitError,
     TypeShape,
     UnreadableError,
-    a_class,
+    another_class,
     tuple_function,
 )
 from forebay_state_api.codecs.plain import dump_typed
@@ -152,7 +152,7 @@ class RecordShape(TypeShape):
     def _taken_apart(self, value: Any) -> Sequence[Any]:
         """Return the fields of ``value`` in the order of the declaration, or raise."""
         if type(value) is not self._cls:
-            raise MisfitError("", f"{a_class(value)}, not {self.description['name']}")
+            raise MisfitError("", another_class(value, self._cls))
         if self._is_tuple:
             return tuple(value)
         return [_attribute(value, field.name) for field in self._fields]

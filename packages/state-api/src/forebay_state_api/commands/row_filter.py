@@ -9,6 +9,7 @@ left of its comparison: ``'total expires' < '2026-11-24'``. Nothing is executed 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _EXAMPLE: Final = "such as value > 100 and key != 'test'"
+
+
+_FOR_SQL: Final = {
+    "=": "==",
+    "=>": ">=",
+    "=<": "<=",
+    "<>": "!=",
+    "AND": "and",
+    "OR": "or",
+    "NOT": "not",
+    "IS": "is",
+    "NULL": "None",
+}
+"""Words of SQL, in upper case, and Python's."""
 
 
 def chosen_columns(schema: pa.Schema, names: str | None) -> list[str]:
@@ -38,11 +53,21 @@ def condition_of(text: str, schema: pa.Schema) -> Any:
         body = ast.parse(text.strip(), mode="eval").body
         return _Condition(schema).of(body)
     except (SyntaxError, ValueError, TypeError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        reason = _reason(error)
         raise ConfigurationError(
             f"--where {text!r}: {reason}. Write a comparison, {_EXAMPLE}; columns: "
             f"{', '.join(schema.names)}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return why a condition is refused, and Python's word for one of SQL's."""
+    if not isinstance(error, SyntaxError):
+        return str(error)
+    found = re.match(r"\w+|[<>=!]+", (error.text or "")[max((error.offset or 1) - 1, 0) :])
+    word = found[0] if found else ""
+    python = _FOR_SQL.get(word.upper())
+    return error.msg if python is None else f"write `{python}` in place of `{word}`"
 
 
 def filtered(batch: pa.RecordBatch, condition: Any) -> pa.Table:

@@ -28,6 +28,10 @@ _ITERATED: Final = (
 _DESCRIBES: Final = (
     "a descriptor declares a state: `self.count = context.get_state(descriptor)` in open()"
 )
+_NOTHING_STORED: Final = (
+    "None is what state without a value reads as (give its descriptor default=, or test for "
+    "None), and what a null in a row is"
+)
 _BY_TEXT: Final = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
@@ -44,6 +48,7 @@ _BY_TEXT: Final = tuple(
         (r"get_\w*state\(\) takes 2 pos", _DESCRIBES),
         (r"(list\.append|ctx\.collect)\(\) takes",
          "ctx.collect takes one row: ctx.collect((a, b))"),
+        (r"'NoneType'", _NOTHING_STORED),
         (r"^tuple indices must be", "a named tuple's columns are attributes, as in row.user"),
     )
 )  # fmt: skip

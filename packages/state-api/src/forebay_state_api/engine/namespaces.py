@@ -24,7 +24,13 @@ def canonical_namespace(namespace: Any) -> Any:
     """
     if type(namespace) is str or type(namespace) is int or namespace is None:
         return namespace
-    hash(namespace)
+    try:
+        hash(namespace)
+    except TypeError as error:
+        raise TypeError(
+            f"a namespace is a value that cannot change, not {namespace!r:.200}: write a tuple "
+            "where there is a list"
+        ) from error
     return _canonical(_PLAIN.admit(namespace))
 
 
