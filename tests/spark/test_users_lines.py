@@ -23,7 +23,7 @@ from forebay_state_api import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import ConfigurationError, FunctionError, Place
+from forebay_state_api.errors import ConfigurationError, FunctionError, Location
 
 pytestmark = pytest.mark.spark
 
@@ -205,7 +205,7 @@ def test_a_stream_begins_with_the_sentence_and_why_has_its_fields(stage, logged)
     assert type(error) is FunctionError
     assert str(error).startswith(sentence)
     assert str(error).endswith('return {"b": 1}[user]  # the line')
-    assert error.place == Place(
+    assert error.location == Location(
         operator="u",
         function="Record.process_element",
         key="'a'",

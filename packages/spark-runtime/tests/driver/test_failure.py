@@ -14,8 +14,8 @@ from forebay_state_api.errors import (
     ForebayError,
     FunctionError,
     IncompatibleTypeError,
+    Location,
     OutputSchemaError,
-    Place,
     StorageError,
 )
 
@@ -43,7 +43,7 @@ def test_the_error_is_found_with_its_fields(text):
     error = why(Exception(text))
     assert type(error) is FunctionError
     assert str(error) == SENTENCE
-    assert error.place == Place(
+    assert error.location == Location(
         operator="it's",
         function="Prices.process_element",
         key="('a', 1)",
@@ -70,8 +70,8 @@ def test_an_error_of_the_driver_is_its_own_reason():
 def test_what_is_not_in_a_message_is_not_in_its_place():
     error = error_in("forebay_state_api.errors.CorruptStateError: operator 'u': runs/1 is cut")
     assert type(error) is CorruptStateError
-    assert error.place == Place(operator="u")
-    assert error_in("forebay_state_api.errors.StorageError: no such bucket").place is None
+    assert error.location == Location(operator="u")
+    assert error_in("forebay_state_api.errors.StorageError: no such bucket").location is None
 
 
 def test_a_place_without_a_function_has_batch_and_partition():
@@ -80,7 +80,7 @@ def test_a_place_without_a_function_has_batch_and_partition():
         "partition 2): not a whole number: 'x'"
     )
     assert type(error) is OutputSchemaError
-    assert error.place == Place(operator="a'b", batch_id=3, partition="2")
+    assert error.location == Location(operator="a'b", batch_id=3, partition="2")
 
 
 def test_fields_of_classes_are_there():
@@ -124,4 +124,4 @@ def test_sparks_error_for_two_operators_of_one_uid_is_explained():
     error = why(Exception(text))
     assert type(error) is ConfigurationError
     assert str(error).startswith("operator 'a.b': the query has two operators of this uid")
-    assert error.place == Place(operator="a.b")
+    assert error.location == Location(operator="a.b")

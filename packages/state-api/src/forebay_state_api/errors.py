@@ -17,8 +17,8 @@ from forebay_state_api.user_frames import encodable, users_frames
 
 
 @attrs.frozen(kw_only=True)
-class Place:
-    """The place in a job that an error names; what it does not name is ``None``."""
+class Location:
+    """The location in a job that an error names; what it does not name is ``None``."""
 
     operator: str
     """The operator's uid, or the name of an ordered wait."""
@@ -34,7 +34,7 @@ class Place:
 class ForebayError(Exception):
     """The root of all errors raised by Forebay."""
 
-    place: Place | None = None
+    location: Location | None = None
     """Set on the errors that ``forebay_spark_runtime.why`` returns."""
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from forebay_state_api.errors import (
     ConfigurationError,
     ForebayError,
     IncompatibleTypeError,
-    Place,
+    Location,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _SAME_UID: Final = re.compile(r"\[DUPLICATED_METRICS_NAME\].*? forebay:(.+?)\. T
 _SPARKS_LINES: Final = re.compile(
     r"\s*SQLSTATE: \w+|\s*=== Streaming Query ===|\n\s*(?:Driver|JVM) stacktrace:|\n\s*at [\w.$]+\("
 )
-_PLACE: Final = re.compile(
+_LOCATION: Final = re.compile(
     r"(?:(?P<function>[\w.<>]+) \()?operator (?P<operator>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
     r"(?:(?:, key (?P<key>.*?))?, batch (?P<batch>\d+), partition (?P<partition>[\w-]+))?",
     re.DOTALL,
@@ -56,7 +56,7 @@ def why(failed: StreamingQuery | BaseException) -> BaseException | None:
         bounded DataFrame raised.
 
     The result has the class that the worker raised, so ``isinstance`` works; its text is the
-    sentence that says what failed, with the lines of your code below it. Its `place` holds the
+    sentence that says what failed, with the lines of your code below it. Its `location` holds the
     operator, the key, the micro-batch and the partition, and it has no cause. If the failure has
     nothing to do with Forebay, the result is Spark's exception itself, and ``None`` for a query
     that has not failed.
@@ -78,7 +78,7 @@ def error_in(text: str) -> ForebayError | None:
     error = _rebuilt(getattr(errors, found[1], ForebayError), message.rstrip())
     if trace:
         error.add_note(f"{TRACEBACK.lstrip()}{trace.rstrip()}")
-    error.place = _place(message)
+    error.location = _location(message)
     return error
 
 
@@ -92,7 +92,7 @@ def same_uid(text: str) -> ForebayError | None:
         "of one. Give each its own; if two inputs are to share state, make one operator of them: "
         "keyed(a, …).connect(keyed(b, …))"
     )
-    error.place = Place(operator=found[1])
+    error.location = Location(operator=found[1])
     return error
 
 
@@ -115,11 +115,11 @@ def _rebuilt(kind: type[ForebayError], message: str) -> ForebayError:
     return ForebayError(message) if found is None else kind(**found.groupdict())
 
 
-def _place(message: str) -> Place | None:
-    found = _PLACE.search(message)
+def _location(message: str) -> Location | None:
+    found = _LOCATION.search(message)
     if found is None:
         return None
-    return Place(
+    return Location(
         operator=ast.literal_eval(found["operator"]),
         function=found["function"],
         key=found["key"],
