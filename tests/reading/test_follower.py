@@ -15,7 +15,7 @@ from forebay_state_api.errors import (
     NoThreadError,
     VersionGoneError,
 )
-from forebay_state_api.reading import FollowOptions
+from forebay_state_api.reading import FollowOptions, open_state
 from forebay_state_api.reading.follower import Follower
 from forebay_state_api.testing import ManualClock
 from forebay_state_api.threads import NO_THREAD
@@ -37,6 +37,17 @@ def job(make_job):
 @pytest.fixture
 def follow(read):
     return lambda **options: read(follow=FollowOptions(**{"poll": SELDOM} | options))
+
+
+@pytest.mark.parametrize("poll", [timedelta.max, timedelta(seconds=-1), float("nan"), "soon"])
+def test_a_poll_that_no_thread_can_wait_is_refused(poll):
+    with pytest.raises(ConfigurationError, match=r"FollowOptions\.poll = .*: expected a duration"):
+        FollowOptions(poll=poll)
+
+
+def test_the_lease_of_a_follower_is_checked_at_the_door(tmp_path):
+    with pytest.raises(ConfigurationError, match="lease is a timedelta"):
+        open_state(str(tmp_path), query="q", uid="u", follow=True, lease=timedelta.max)
 
 
 @pytest.mark.parametrize("refused", ["forebay-pin", "forebay-follower"])

@@ -48,6 +48,11 @@ def test_beyond_loopback_tls_is_required(tmp_path, token):
     assert "--plain-http" in refused(*options)
 
 
+@pytest.mark.parametrize("refresh", ["nan", "0.1", "1e9"])
+def test_a_refresh_is_bounded(tmp_path, refresh):
+    assert "refresh = " in refused("--state-dir", str(tmp_path / "none"), "--refresh", refresh)
+
+
 def test_a_certificate_needs_its_key(tmp_path, token):
     options = ["--state-dir", str(tmp_path), "--tls-cert", token]
     assert "--tls-key" in refused(*options)

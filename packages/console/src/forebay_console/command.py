@@ -10,12 +10,19 @@ import click
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import Setting
 
 if TYPE_CHECKING:
     from forebay_state_api.settings import Settings
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _LEAST_TOKEN: Final = 16
+
+
+def _seconds(_: click.Context, parameter: click.Parameter, given: float) -> float:
+    setting = Setting("refresh", float, None, "", minimum=0.5, maximum=86_400)
+    seconds: float = setting.value_of(given, key=parameter.opts[0])
+    return seconds
 
 
 @click.command("console")
@@ -31,7 +38,8 @@ _LEAST_TOKEN: Final = 16
 @click.option(
     "--refresh",
     "refresh_s",
-    type=click.FloatRange(min=0.5),
+    type=float,
+    callback=_seconds,
     metavar="SECONDS",
     default=2.0,
     show_default=True,

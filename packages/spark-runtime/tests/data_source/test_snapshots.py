@@ -212,6 +212,8 @@ def test_keys_of_several_columns(make_job, read):
         ({"keys": "[]", "keyGroups": "0"}, "not both"),
         ({"flat": "true"}, "'flat' is for one state"),
         ({"lease": "soon"}, "lease"),
+        ({"lease": "4000d"}, "lease is a timedelta of 1 second to 3650 days"),
+        ({"lease": "9999999d"}, "lease = .*up to 36500d"),
         ({"stateDir": "/elsewhere"}, "name one state directory"),
         ({"startingVersion": "3"}, "has no option startingVersion"),
     ],

@@ -17,6 +17,8 @@ from forebay_state_api.errors import ConfigurationError
         (lambda: Retry(True), "Retry.retries is a whole number"),
         (lambda: Retry(1, -1), "Retry.delay is 0 or more"),
         (lambda: Retry(1, "1s"), "Retry.delay is seconds or a timedelta"),
+        (lambda: Retry(1, timedelta.max), "Retry.delay is at most 36500 days"),
+        (lambda: Rate(1, 1e300), "Rate.per is at most 36500 days"),
         (lambda: Retry(1, float("nan")), "Retry.delay is seconds"),
         (lambda: Retry(1, 5, max_delay=1), "Retry.max_delay is shorter"),
         (lambda: Retry(1, multiplier=0.5), "Retry.multiplier is a number from 1"),

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_state_api.engine.arguments import checked_flag, checked_restore, checked_uid
+from forebay_state_api.engine.arguments import (
+    checked_flag,
+    checked_lateness,
+    checked_restore,
+    checked_uid,
+)
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions import RestoreFrom
 
@@ -39,6 +44,12 @@ def test_what_restore_from_accepts():
 def test_what_restore_from_refuses(given, allow, message):
     with pytest.raises(ConfigurationError, match=message):
         restore(given, allow=allow)
+
+
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), 1e300, -1, "1h"])
+def test_a_lateness_that_is_no_duration_is_refused(given):
+    with pytest.raises(ConfigurationError, match="allowed_lateness is a timedelta or a number"):
+        checked_lateness(given, "u")
 
 
 @pytest.mark.parametrize(("given", "flag"), [(True, True), ("false", False), (" True ", True)])

@@ -159,6 +159,15 @@ def test_expired_pins_go(query, sweep, storage):
     assert 2 in versions(storage)
 
 
+def test_a_pin_that_no_release_writes_does_not_stop_it(query, sweep, storage):
+    run = query.run(1)
+    run.batches(0, 9)
+    storage.put(f"pins/2-{'0' * 24}-{10**15}-000000", b"not a pin's content")
+    swept = sweep(run, 10)
+    assert swept.names
+    assert 2 in versions(storage)
+
+
 def test_it_leaves_no_probe(query, sweep):
     run = query.run(1)
     run.batches(0, 9)

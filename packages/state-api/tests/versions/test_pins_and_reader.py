@@ -11,7 +11,14 @@ from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.testing.storage import CountingStorage
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.markers import list_version
-from forebay_state_api.versions.pins import Pin, list_pins, newest_renewals, pinned_files
+from forebay_state_api.versions.pins import (
+    LONGEST_LEASE,
+    Pin,
+    lasting_holders,
+    list_pins,
+    newest_renewals,
+    pinned_files,
+)
 from forebay_state_api.versions.reader import open_version
 from forebay_state_api.versions.savepoints import create_savepoint
 
@@ -154,3 +161,22 @@ def test_a_missing_or_short_file_is_found_and_the_pin_let_go(query):
     with pytest.raises(CorruptStateError, match=f"{file.name}.*version 1.*is missing"):
         open_version(query.storage, uid="op")
     assert list_pins(query.storage) == []
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [timedelta.max, timedelta(days=3_651), timedelta(0), timedelta(hours=-1), 3600],
+    ids=str,
+)
+def test_a_lease_is_bounded_where_it_is_given(storage, lease):
+    with pytest.raises(ConfigurationError, match="lease is a timedelta of 1 second to 3650 days"):
+        Pin(storage, 7, lease=lease)
+    assert list_pins(storage) == []
+
+
+@pytest.mark.parametrize("seconds", [10**11, 10**100])
+def test_a_pin_with_a_lease_that_no_clock_can_add_holds_for_the_longest(storage, clock, seconds):
+    storage.put(f"pins/7-{'0' * 24}-{seconds}-000000", b"")
+    (entry,) = list_pins(storage)
+    assert (entry.lease, entry.expired(clock.now)) == (LONGEST_LEASE, False)
+    assert lasting_holders(storage) == []

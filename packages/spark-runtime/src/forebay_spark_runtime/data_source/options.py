@@ -20,7 +20,7 @@ from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
 from forebay_state_api.versions.contents import listed, stored_queries
-from forebay_state_api.versions.pins import LEASE
+from forebay_state_api.versions.pins import LEASE, checked_lease
 
 _FLAGS: Final = ("changes", "flat", "old", "provisional", "pushdown", "showExpired", "undo")
 _TEXTS: Final = ("keyGroups", "keys", "namespace", "query", "state", "stateDir", "uid")
@@ -194,7 +194,7 @@ def _lease(options: Mapping[str, str]) -> timedelta:
     if (text := options.get("lease")) is None:
         return LEASE
     seconds = Setting("lease", DURATION, None, "", minimum=1).value_of(text, key="lease")
-    return timedelta(seconds=seconds)
+    return checked_lease(timedelta(seconds=seconds))
 
 
 def _version(text: str | None) -> tuple[int | str | None, str | None]:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import LONGEST_S
 
 Duration: TypeAlias = float | timedelta
 """Seconds, or a ``timedelta``."""
@@ -26,7 +27,7 @@ Errors: TypeAlias = (
 def seconds(given: Duration, what: str, *, above_zero: bool = False) -> float:
     """Return a duration in seconds.
 
-    :param given: seconds or a ``timedelta``, 0 or more.
+    :param given: seconds or a ``timedelta``, from 0 to 36,500 days.
     :param what: the argument's name, for messages.
     :param above_zero: whether to refuse 0. Default: ``False``.
 
@@ -38,6 +39,8 @@ def seconds(given: Duration, what: str, *, above_zero: bool = False) -> float:
     if number < 0 or (above_zero and number == 0):
         least = "above 0" if above_zero else "0 or more"
         raise ConfigurationError(f"{what} is {least}, not {given!r}")
+    if number > LONGEST_S:
+        raise ConfigurationError(f"{what} is at most {LONGEST_S // 86_400} days, not {given!r}")
     return float(number)
 
 

@@ -15,7 +15,7 @@ from forebay_state_api.commands.state_directory import state_dir_option, state_d
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import Settings
+from forebay_state_api.settings import MOST_RETENTION, Settings
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 @click.option("--query", required=True, help="The query's id.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @click.option(
-    "--retention", type=click.IntRange(min=1), default=10, show_default=True, help="Versions kept."
+    "--retention",
+    type=click.IntRange(1, MOST_RETENTION),
+    default=10,
+    show_default=True,
+    help="Versions kept.",
 )
 @click.option(
     "--min-age",

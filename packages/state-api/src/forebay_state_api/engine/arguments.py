@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
 from typing import Any, Final
 
@@ -127,7 +128,8 @@ def checked_lateness(allowed_lateness: Any, uid: str) -> int:
     """Return how late rows may be, in µs."""
     lateness = allowed_lateness if allowed_lateness is not None else timedelta(0)
     if isinstance(lateness, (int, float)) and not isinstance(lateness, bool):
-        lateness = timedelta(seconds=lateness)
+        with contextlib.suppress(OverflowError, ValueError):  # NaN, or too long for a timedelta
+            lateness = timedelta(seconds=lateness)
     if not isinstance(lateness, timedelta) or lateness < timedelta(0):
         raise ConfigurationError(
             f"operator {uid!r}: allowed_lateness is a timedelta or a number of seconds, and not "

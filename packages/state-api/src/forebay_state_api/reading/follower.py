@@ -28,6 +28,7 @@ from forebay_state_api.errors import (
 from forebay_state_api.reading.feed import ChangeFeed
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import snapshot_of
+from forebay_state_api.settings import DURATION, Setting
 from forebay_state_api.threads import start_thread
 from forebay_state_api.versions.finality import Shown
 
@@ -39,11 +40,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+def _duration(_: object, attribute: attrs.Attribute[Any], given: object) -> None:
+    Setting(attribute.name, DURATION, None, "").value_of(
+        given, key=f"FollowOptions.{attribute.name}"
+    )
+
+
 @attrs.frozen(kw_only=True)
 class FollowOptions:
     """Options of a `Follower`."""
 
-    poll: timedelta = timedelta(seconds=2)
+    poll: timedelta = attrs.field(default=timedelta(seconds=2), validator=_duration)
     """The time within which a final version is shown: looks for a newer one begin earlier by what
     the last one took to show it. Each look makes about ten requests."""
     cached_keys: int = 100_000

@@ -11,7 +11,7 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.follower import Follower, FollowOptions
 from forebay_state_api.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_of
-from forebay_state_api.versions.pins import LEASE
+from forebay_state_api.versions.pins import LEASE, checked_lease
 
 
 @overload
@@ -73,10 +73,12 @@ def open_state(
         `FollowOptions` for options of its own.
     :param conf: settings ``spark.forebay.*``, such as those of the storage.
     :param cache_bytes: the budget for what the backend keeps between look-ups.
-    :param lease: how long the pin outlives this process if it ends without `Snapshot.close`.
+    :param lease: how long the pin outlives this process if it ends without `Snapshot.close`: from
+        1 second to 3,650 days.
 
     Raises `ConfigurationError` where there is no such version, `CorruptStateError` for damage.
     """
+    checked_lease(lease)
     source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
     if follow is False:
         open_ = partial(

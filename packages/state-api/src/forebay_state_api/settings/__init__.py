@@ -6,6 +6,7 @@ the users' settings.
 
 from forebay_state_api.settings.resolve import (
     CORE,
+    MOST_RETENTION,
     PREFIX,
     RETRY_BUDGET,
     EngineSettings,
@@ -18,13 +19,22 @@ from forebay_state_api.settings.resolve import (
     resolve_settings,
     settings_of,
 )
-from forebay_state_api.settings.value_types import BYTES, DURATION, LOCATION, SettingType, one_of
+from forebay_state_api.settings.value_types import (
+    BYTES,
+    DURATION,
+    LOCATION,
+    LONGEST_S,
+    SettingType,
+    one_of,
+)
 
 __all__ = [
     "BYTES",
     "CORE",
     "DURATION",
     "LOCATION",
+    "LONGEST_S",
+    "MOST_RETENTION",
     "PREFIX",
     "RETRY_BUDGET",
     "EngineSettings",

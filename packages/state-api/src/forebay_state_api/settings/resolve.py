@@ -28,6 +28,9 @@ T = TypeVar("T", bound=attrs.AttrsInstance)
 PREFIX: Final = "spark.forebay."
 """The prefix of every configuration key."""
 
+MOST_RETENTION: Final = 1_000_000
+"""The most versions that the janitor can be asked to keep."""
+
 _STORAGE: Final = "storage."
 _DEFAULT: Final = "default"
 _SECRET_WORDS: Final = ("secret", "password", "token", "key", "credential", "signature")
@@ -46,6 +49,8 @@ class Setting:
     """One sentence for ``forebay config``."""
     minimum: float | None = attrs.field(default=None, kw_only=True)
     """The smallest valid number."""
+    maximum: float | None = attrs.field(default=None, kw_only=True)
+    """The largest valid number."""
     secret: bool = attrs.field(default=False, kw_only=True)
     """Mask values wherever they would be shown: in ``forebay config`` and in errors."""
 
@@ -57,15 +62,18 @@ class Setting:
         """
         try:
             value = self.type.accept(given)
-            fits = self.minimum is None or value >= self.minimum
+            fits = (self.minimum is None or value >= self.minimum) and (
+                self.maximum is None or value <= self.maximum
+            )
         except (ValueError, TypeError):
             fits = False
         if fits:
             return value
         least = "" if self.minimum is None else f", at least {self.minimum:g}"
+        most = "" if self.maximum is None else f", at most {self.maximum:,}"
         shown = MASK if self.secret else repr(given)
         raise ConfigurationError(
-            f"{key or PREFIX + self.name} = {shown}: expected {self.type.expected}{least}"
+            f"{key or PREFIX + self.name} = {shown}: expected {self.type.expected}{least}{most}"
         )
 
     def default_value(self) -> Any:
@@ -160,7 +168,14 @@ CORE: Final = (
         "compaction.service", str, "local", "Where compaction runs; `forebay plugins` lists them."
     ),
     *settings_of(EngineSettings).values(),
-    Setting("retention", int, 10, "Versions kept for going back.", minimum=1),
+    Setting(
+        "retention",
+        int,
+        10,
+        "Versions kept for going back.",
+        minimum=1,
+        maximum=MOST_RETENTION,
+    ),
     Setting("janitor.min-age", DURATION, "1h", "Nothing younger is ever deleted."),
     RETRY_BUDGET,
     Setting(

@@ -24,6 +24,8 @@ _SECONDS: Final = {
     "d": 86400.0,
 }
 _BOOLS: Final = {"true": True, "false": False}
+LONGEST_S: Final = 36_500 * 86_400
+"""The longest duration in seconds, a hundred years: clocks and waits can count further."""
 
 
 @attrs.frozen
@@ -83,12 +85,12 @@ def _bytes(given: object) -> int:
 
 def _duration(given: object) -> float:
     if isinstance(given, datetime.timedelta):
-        return _not_negative(given.total_seconds())
+        return _bounded(given.total_seconds())
     if not isinstance(given, str):
-        return _not_negative(_number(given))
+        return _bounded(_number(given))
     if (match := _DURATION.fullmatch(given.strip().lower())) is None:
         raise ValueError(given)
-    return float(match[1]) * _SECONDS[match[2]]
+    return _bounded(float(match[1]) * _SECONDS[match[2]])
 
 
 def _shown_bytes(size: int) -> str:
@@ -106,10 +108,10 @@ def _shown_boolean(value: object) -> str:
     return str(value).lower()
 
 
-def _not_negative(number: float) -> float:
-    if number < 0:
-        raise ValueError(number)
-    return number
+def _bounded(seconds: float) -> float:
+    if not 0 <= seconds <= LONGEST_S:
+        raise ValueError(seconds)
+    return seconds
 
 
 BYTES: Final = SettingType(
@@ -117,7 +119,9 @@ BYTES: Final = SettingType(
 )
 """An `int`, in bytes; units are powers of 1024."""
 DURATION: Final = SettingType(
-    "a duration such as 500ms, 30s, 5min, 1h or seconds", _duration, _shown_duration
+    "a duration such as 500ms, 30s, 5min, 1h or seconds, up to 36500d",
+    _duration,
+    _shown_duration,
 )
 """A `float`, in seconds; a `datetime.timedelta` is accepted in code."""
 LOCATION: Final = SettingType("a path or a URL", _location)

@@ -19,7 +19,7 @@ import attrs
 
 from forebay_state_api.contract.checksummed import read_sealed, seal
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
-from forebay_state_api.errors import CorruptStateError, StorageError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.leftovers import delete_or_leave
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LEASE: Final = timedelta(hours=1)
 """How long a pin holds without a renewal."""
+LONGEST_LEASE: Final = timedelta(days=3_650)
+"""The longest lease of a reader; a savepoint holds a version for longer."""
 FOREVER: Final = timedelta(days=36_500)
 """The lease of a pin that holds until it is deleted; savepoints and forks use it."""
 
@@ -50,7 +52,7 @@ class PinEntry:
 
     def expired(self, now: datetime) -> bool:
         """Return whether it has expired at the store's time ``now``."""
-        return self.modified + self.lease <= now
+        return now - self.modified >= self.lease
 
 
 def list_pins(storage: ObjectStorage) -> Sequence[PinEntry]:
@@ -70,9 +72,25 @@ def _parse(info: ObjectInfo) -> PinEntry | None:
         name=info.name,
         version=int(match[1]),
         id=match[2],
-        lease=timedelta(seconds=int(match[3])),
+        lease=_lease(int(match[3])),
         renewal=int(match[4]),
         modified=info.modified,
+    )
+
+
+def _lease(seconds: int) -> timedelta:
+    """Return a lease that may be too long for a time: pins are named by any process that can."""
+    bound = LONGEST_LEASE if seconds > FOREVER.total_seconds() else FOREVER
+    return timedelta(seconds=min(seconds, int(bound.total_seconds())))
+
+
+def checked_lease(lease: Any) -> timedelta:
+    """Return the lease of a reader; raise `ConfigurationError` unless it is 1 s to 10 years."""
+    if isinstance(lease, timedelta) and timedelta(seconds=1) <= lease <= LONGEST_LEASE:
+        return lease
+    raise ConfigurationError(
+        f"lease is a timedelta of 1 second to {LONGEST_LEASE.days} days, not {lease!r}: a "
+        "savepoint holds a version until it is deleted"
     )
 
 
@@ -156,10 +174,13 @@ class Pin:
     """A reader's hold on one version: the constructor puts the pin, `close` deletes it."""
 
     def __init__(self, storage: ObjectStorage, version: int, lease: timedelta = LEASE) -> None:
-        """Hold everything that ``version`` may need, for ``lease`` unless renewed."""
+        """Hold everything that ``version`` may need, for ``lease`` unless renewed.
+
+        Raises `ConfigurationError` for a lease that `checked_lease` refuses.
+        """
         self._storage = storage
         self._version = version
-        self._lease_s = int(lease.total_seconds())
+        self._lease_s = int(checked_lease(lease).total_seconds())
         self.id: Final = layout.random_id()
         """The identity of the pin, for `renew_pin`."""
         self._stem = f"{layout.PINS}/{version}-{self.id}-{self._lease_s}"
