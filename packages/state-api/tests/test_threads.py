@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
+import gc
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 
+from forebay_state_api.engine import loop_thread
+from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.loop_thread import LoopThread
-from forebay_state_api.errors import NoThreadError
-from forebay_state_api.threads import ReadThreads, start_thread
+from forebay_state_api.errors import NoThreadError, StorageError
+from forebay_state_api.threads import ReadThreads, new_loop, start_thread
 
 PATIENCE_S = 100.0
 
@@ -100,3 +109,57 @@ def test_reads_that_are_cancelled_or_too_late(reads: ReadThreads) -> None:
         waiting.result(PATIENCE_S)
     with pytest.raises(RuntimeError, match="shutdown"):
         reads.submit(int)
+
+
+def no_descriptors() -> asyncio.AbstractEventLoop:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_without_descriptors_a_loop_is_a_storage_error_that_names_the_limit() -> None:
+    with pytest.raises(StorageError, match=r"Too many open files.*ulimit -n") as caught:
+        new_loop(no_descriptors)
+    assert caught.value.transient
+
+
+def test_a_loop_thread_without_descriptors_raises_where_it_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_thread, "loop_of_thread", lambda: new_loop(no_descriptors))
+    with pytest.raises(StorageError, match="event loop"):
+        LoopThread()
+
+
+# The destructor of a loop that asyncio has made by half fails.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("left", range(4))
+def test_a_function_that_awaits_without_descriptors(left: int) -> None:
+    """In a thread of its own: the loop of a thread stays open."""
+    found: list[BaseException] = []
+
+    def work() -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+        held: list[int] = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, limit[1]))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            for descriptor in held[:left]:
+                os.close(descriptor)
+            del held[:left]
+            loop = loop_of_thread()
+            assert loop is not None
+            loop.close()
+        except BaseException as error:  # noqa: BLE001 - what the test looks at
+            found.append(error)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+            for descriptor in held:
+                os.close(descriptor)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert [type(error) for error in found] == ([StorageError] if left < 3 else [])

@@ -1,20 +1,22 @@
-"""Starts threads, also in a process that has reached its limit of them.
+"""Starts threads and event loops, also in a process that has reached its limits.
 
 One rule for the whole project. What a caller can do itself, such as a read, it does. What can wait,
-such as the janitor, is left out until the next time. Everything else is a `NoThreadError`.
+such as the janitor, is left out until the next time. Everything else is a `NoThreadError`, and for
+lack of open files a `StorageError`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Final, Generic, ParamSpec, TypeVar
 
-from forebay_state_api.errors import NoThreadError
+from forebay_state_api.errors import NoThreadError, StorageError
 
-__all__ = ["NO_THREAD", "ReadThreads", "start_thread"]
+__all__ = ["NO_THREAD", "ReadThreads", "new_loop", "start_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +33,20 @@ def start_thread(thread: threading.Thread) -> None:
         raise NoThreadError(
             f"the thread {thread.name} could not be started: {error}. Raise the limit on threads "
             "(`ulimit -u`, or the process limit of the container), or run fewer tasks per process"
+        ) from error
+
+
+def new_loop(
+    make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> asyncio.AbstractEventLoop:
+    """Make an event loop; raises a transient `StorageError` if no file can be opened for it."""
+    try:
+        return make()
+    except OSError as error:
+        raise StorageError(
+            f"an event loop could not be made: {error}. Raise the limit of open files (ulimit -n) "
+            "of the executors, or run fewer tasks per process",
+            transient=True,
         ) from error
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -55,6 +57,21 @@ def run(found: Plugins) -> Any:
         return CliRunner().invoke(main.main, arguments)
 
     return invoke
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.ENOSPC])
+def test_an_error_of_the_operating_system_is_one_line(
+    run: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused() -> None:
+        raise OSError(number, os.strerror(number), "/state/x")
+
+    monkeypatch.setattr(fail, "callback", refused)
+    result = run("fail")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"Error: [Errno {number}] {os.strerror(number)}: '/state/x'\n",
+    )
 
 
 def test_help_lists_what_plugins_bring(run: Any) -> None:

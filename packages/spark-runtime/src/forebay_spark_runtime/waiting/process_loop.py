@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from forebay_state_api.errors import NoThreadError
-from forebay_state_api.threads import start_thread
+from forebay_state_api.threads import new_loop, start_thread
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class ProcessLoop:
     """A thread that runs an event loop: uvloop's if uvloop is installed."""
 
     def __init__(self) -> None:
-        self.loop = _new_loop()
+        self.loop = new_loop(_fastest_loop)
         self._thread = threading.Thread(target=self._run, name="forebay-calls", daemon=True)
         try:
             start_thread(self._thread)
@@ -60,7 +60,7 @@ def process_loop() -> ProcessLoop:
         return found
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def _fastest_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:

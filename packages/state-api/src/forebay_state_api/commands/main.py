@@ -1,16 +1,19 @@
 """The ``forebay`` command. All sub-commands come from the hook ``forebay_commands``.
 
-Errors of Forebay are printed as one line, and the exit status is then 2, as for wrong usage.
+Errors of Forebay and of the operating system are printed as one line, and the exit status is then
+2, as for wrong usage.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from forebay_state_api.contract.storage_fault import words_of
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.plugins import plugins
 
@@ -30,6 +33,10 @@ def _one_line() -> Iterator[None]:
     except ForebayError as fault:
         text = " ".join(str(fault).split())
         raise _ForebayError(text or type(fault).__name__) from fault
+    except OSError as fault:
+        if fault.errno in (None, errno.EPIPE):  # the reader of a pipe has gone: click ends quietly
+            raise
+        raise _ForebayError(words_of(fault)) from fault
 
 
 class _InstalledCommands(click.Group):

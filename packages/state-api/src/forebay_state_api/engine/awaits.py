@@ -29,6 +29,7 @@ from forebay_state_api.engine.waiting_lines import where_it_waits
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import current_scheduler, enter_scheduler
 from forebay_state_api.metrics.engine import EngineMetrics
+from forebay_state_api.threads import new_loop
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.record import Record
@@ -88,7 +89,7 @@ def loop_of_thread() -> asyncio.AbstractEventLoop | None:
         return None
     loop: asyncio.AbstractEventLoop | None = getattr(_LOOPS, "loop", None)
     if loop is None or loop.is_closed():
-        loop = _LOOPS.loop = asyncio.new_event_loop()
+        loop = _LOOPS.loop = new_loop()
         loop.set_task_factory(_new_task)
     return loop
 

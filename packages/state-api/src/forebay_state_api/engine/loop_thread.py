@@ -43,7 +43,11 @@ class LoopThread:
         ready.result()
 
     def _run(self, ready: Future[None]) -> None:
-        loop = loop_of_thread()
+        try:
+            loop = loop_of_thread()
+        except BaseException as error:  # noqa: BLE001 - raised where the thread is started
+            ready.set_exception(error)
+            return
         assert loop is not None
         self.loop = loop
         serve_loop(self.post)

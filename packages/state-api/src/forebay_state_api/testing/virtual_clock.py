@@ -21,6 +21,7 @@ from forebay_state_api.engine.awaits import loop_of_thread, records_on
 from forebay_state_api.engine.task_thread import waits_for_task_thread
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.threads import new_loop
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -42,7 +43,7 @@ class VirtualTime:
     """Runs a harness's micro-batches on a loop whose time is that of a clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        self._runner = asyncio.Runner(loop_factory=lambda: _VirtualLoop(clock))
+        self._runner = asyncio.Runner(loop_factory=lambda: new_loop(lambda: _VirtualLoop(clock)))
 
     def run(self, work: Callable[[], T]) -> T:
         """Call ``work`` on the loop; on a thread of its own where a loop runs in this one."""
@@ -98,6 +99,9 @@ class _Selector(selectors.DefaultSelector):
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
     """A loop whose time a clock follows."""
+
+    _closed = True
+    """Until its constructor has ended: without descriptors it may fail."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
