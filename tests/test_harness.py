@@ -690,3 +690,49 @@ def test_a_row_before_the_year_1_of_utc_is_refused():
         pytest.raises(ConfigurationError, match=r"outside the years 1 to 9999.*filter such rows"),
     ):
         harness.process([Event("ann", early, [])])
+
+
+def nested(kind, depth=5_000):
+    """Return a list or a tuple in another, and so on."""
+    value = kind()
+    for _ in range(depth):
+        value = kind([value])
+    return value
+
+
+class EmitsNested(KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield row[0], nested(list)
+
+
+class DeclaresNested(KeyedProcessFunction):
+    def open(self, context):
+        declared = int
+        for _ in range(5_000):
+            declared = list[declared]
+        context.get_state(ValueStateDescriptor("s", declared))
+
+    def process_element(self, row, ctx):
+        return []
+
+
+@pytest.mark.parametrize("row", [(nested(tuple),), ("a", nested(list))], ids=["key", "column"])
+def test_a_row_that_is_nested_too_deeply_is_refused(row):
+    with (
+        FunctionHarness(Count(), lambda row: row[0]) as harness,
+        pytest.raises(ConfigurationError, match="a row is nested too deeply"),
+    ):
+        harness.process([row])
+
+
+def test_a_type_that_is_nested_too_deeply_is_refused():
+    with (
+        FunctionHarness(DeclaresNested(), "user") as harness,
+        pytest.raises(ConfigurationError, match=r"state 's' of .*: its type is nested too deeply"),
+    ):
+        harness.process([Row("a")])
+
+
+def test_without_a_schema_an_emitted_row_may_be_nested_deeply():
+    with FunctionHarness(EmitsNested(), "user") as harness:
+        assert len(harness.process([Row("a")])) == 1

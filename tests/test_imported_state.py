@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -249,6 +249,8 @@ def test_several_parts_are_written_one_by_one(directory, monkeypatch):
     assert sorted(row[1] for row in directory.job().run(Keep(), rows)) == [*range(100)]
 
 
+BEFORE_YEAR_1 = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12)))
+"""In UTC, for which Python has no time."""
 BAD_TABLES = {
     "a value of another type": (
         {"total": pa.table({"key": ["a"], "value": ["x"]})},
@@ -297,6 +299,22 @@ BAD_TABLES = {
     ),
     "no table": ({}, "nothing to import"),
     "no Arrow": ({"total": [("a", 1)]}, "a table is a pyarrow.Table"),
+    "a time before the year 1": (
+        {
+            "last": pa.table(
+                {"key": ["a"], "value": [{"_1": 1, "_2": "a"}], "written": [BEFORE_YEAR_1]}
+            )
+        },
+        "row 1: a time is in the years 1 to 9999 in UTC",
+    ),
+    "a namespace that is an object": (
+        pa.table({"key": ["a"], "total": [1], "namespace": ["{}"]}),
+        "row 1: unhashable",
+    ),
+    "a namespace that is nested too deeply": (
+        pa.table({"key": ["a"], "total": [1], "namespace": ["[" * 5_000]}),
+        "row 1: it is nested too deeply",
+    ),
     "a time that is a number": (
         {"last": pa.table({"key": ["a"], "value": [{"_1": 1, "_2": "a"}], "written": [5]})},
         "row 1: a time is a timestamp, not 5",
@@ -315,6 +333,10 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(heap, c
 BAD_TIMERS = {
     "another domain": ({"domain": ["noon"]}, "the domain is event_time or processing_time"),
     "no time": ({"time": pa.nulls(1, pa.timestamp("us"))}, "a time is a timestamp, not None"),
+    "a time before the year 1": (
+        {"time": [BEFORE_YEAR_1]},
+        "row 1: a time is in the years 1 to 9999 in UTC",
+    ),
     "another key": ({"key": [5]}, "row 1: a key of operator 'totals'"),
 }
 

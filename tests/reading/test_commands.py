@@ -157,6 +157,14 @@ def test_nothing_under_a_key(run):
     )
 
 
+@pytest.mark.parametrize("namespace", ["NaN", "{}", '[[1], {"a": 2}]', "[" * 5_000])
+@pytest.mark.parametrize("command", ["get", "history", "diff"])
+def test_a_namespace_that_is_none(run, command, namespace):
+    arguments = ("ann,1",) if command != "diff" else ("--from", "1", "--key", "ann,1")
+    error = run(command, *arguments, "--namespace", namespace, "--provisional", status=2)[1]
+    assert "is no namespace in JSON" in error.splitlines()[-1]
+
+
 @pytest.mark.parametrize("text", ["ann", "ann,x", "ann,1,2"])
 def test_a_key_that_is_none_names_the_type(run, text):
     error = run("get", text, status=2)[1]
@@ -228,6 +236,8 @@ def test_conditions_on_times(run):
         ("1", "'1' is not a condition"),
         ("key_2 > 'ann'", "'ann' is not a value of type int64"),
         ("1 < key_2 < 3", "compare two things at a time"),
+        ("(" * 5_000, "too many nested parentheses"),
+        ("not " * 5_000 + "key_2 == 1", "it is nested too deeply"),
     ],
 )
 def test_what_is_no_condition(run, where, reason):

@@ -19,6 +19,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.codecs import Codec
 from forebay_state_api.engine.descriptor_equality import disagreement
+from forebay_state_api.errors import ConfigurationError
 
 
 class Scaled(ReduceFunction):
@@ -164,3 +165,8 @@ DAY, HOUR = (StateTtlConfig(timedelta(hours=hours)) for hours in (24, 1))
 def test_the_message_says_in_what_they_differ(known, other, told):
     assert disagreement(known, other) == told
     assert disagreement(other, known) is not None
+
+
+def test_a_name_with_half_a_character_is_refused():
+    with pytest.raises(ConfigurationError, match="a state's name is not valid text"):
+        ValueStateDescriptor("a\ud83d", int)

@@ -25,3 +25,5 @@ def codec_for(type_info: Any, *, what: str) -> ValueCodec:
             f"{what}: {error}. Use a plain type, an attrs class, a dataclass, a NamedTuple, an "
             "Enum, a Spark type, or a Codec of your own (forebay_state_api.codecs.Codec)"
         ) from error
+    except RecursionError:
+        raise ConfigurationError(f"{what}: its type is nested too deeply") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
@@ -13,6 +12,7 @@ from uuid import UUID
 
 from forebay_state_api.codecs import ValueCodec, describe_type
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.reading.json_keys import value_from_json
 
 
 def keys_of(text: str, codec: ValueCodec | None) -> list[Any]:
@@ -68,9 +68,11 @@ def _datetime(text: str) -> list[Any]:
 def _any(text: str) -> list[Any]:
     """Return a value of JSON, and the text itself: the type of the key is not known."""
     try:
-        return [json.loads(text), text]
-    except ValueError:
+        found = value_from_json(text)
+        hash(found)
+    except (TypeError, ValueError):
         return [text]
+    return [found, text]
 
 
 _PARSERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {

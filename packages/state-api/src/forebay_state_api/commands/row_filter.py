@@ -52,7 +52,9 @@ def condition_of(text: str, schema: pa.Schema) -> Any:
     try:
         body = ast.parse(text.strip(), mode="eval").body
         return _Condition(schema).of(body)
-    except (SyntaxError, ValueError, TypeError) as error:
+    except (RecursionError, MemoryError):  # what the parser raises depends on the depth
+        raise ConfigurationError(f"--where {text!r:.100}: it is nested too deeply") from None
+    except (SyntaxError, ValueError, TypeError, OverflowError) as error:
         reason = _reason(error)
         raise ConfigurationError(
             f"--where {text!r}: {reason}. Write a comparison, {_EXAMPLE}; columns: "

@@ -16,6 +16,7 @@ from forebay_state_api.commands.state_report import (
 )
 from forebay_state_api.commands.state_source import StateSource, state_source, version_option
 from forebay_state_api.reading.arrow_types import jsonable
+from forebay_state_api.reading.json_keys import namespace_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +30,12 @@ def namespace_of(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        json.loads(text)
     except ValueError:
         return text
-    return tuple(found) if isinstance(found, list) else found
+    except RecursionError:  # it is JSON, as far as it was read
+        pass
+    return namespace_from_json(text)
 
 
 def found_rows(

@@ -88,13 +88,15 @@ def check_rows(rows: Iterable[Any], function: str) -> None:
 
 def _flat(value: Any) -> Iterator[Any]:
     """Yield the values of a row, including those in its lists, tuples and dicts."""
-    if isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _flat(part)
-    elif isinstance(value, Mapping):
-        yield from _flat(list(value.values()))
-    else:
-        yield value
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, (tuple, list)):
+            left.extend(one)
+        elif isinstance(one, Mapping):
+            left.extend(one.values())
+        else:
+            yield one
 
 
 def not_awaited(where: str) -> OutputSchemaError:

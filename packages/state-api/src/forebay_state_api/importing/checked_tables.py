@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from forebay_state_api.contract.changes import ABSENT, Changes
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.importing.row_readers import (
     ImportedRow,
     KeyReader,
@@ -58,7 +58,7 @@ class CheckedTables:
         self._states: Final = states
         self._keys: Final = KeyReader(key, groups)
         self._now_us: Final = now_us
-        self._folder: Final = tempfile.TemporaryDirectory(prefix="forebay-import-")
+        self._folder: Final = _temporary_folder()
         try:
             readers = [*map(self._reader, layouts)]
             _check_named_once(readers)
@@ -200,3 +200,12 @@ def _changes(
             ]
             if cells:
                 yield info.spec, Changes.whole(info.shape, namespace, cells)
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="forebay-import-")
+    except OSError as error:
+        raise StorageError(
+            f"there is no folder to split tables in: {error}. TMPDIR names another one"
+        ) from error

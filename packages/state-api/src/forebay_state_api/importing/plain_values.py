@@ -24,15 +24,6 @@ def plain_value_of(description: Mapping[str, Any]) -> Convert | None:
     return _SCALARS.get(kind)
 
 
-def from_json(text: str) -> Any:
-    """Return JSON as a plain value; arrays become tuples, which are hashable."""
-    return _hashable(json.loads(text))
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
-
-
 _SCALARS: Final[Mapping[str, Convert]] = {"any": json.loads, "decimal": Decimal, "uuid": UUID}
 
 

@@ -19,16 +19,17 @@ from forebay_state_api.engine.timers.watermark import DOMAINS
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.content import content_of, instant_us
 from forebay_state_api.importing.part import ImportedTimer
-from forebay_state_api.importing.plain_values import from_json, null_stays, plain_value_of
+from forebay_state_api.importing.plain_values import null_stays, plain_value_of
 from forebay_state_api.keys import canonical_key, key_group_of
 from forebay_state_api.reading.columns import StateColumns, key_names, state_columns
+from forebay_state_api.reading.json_keys import value_from_json
 from forebay_state_api.reading.rows import time_of
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.reading.stored_states import StateInfo
 
-MISFITS: Final = (TypeError, ValueError, ArithmeticError, KeyError)
+MISFITS: Final = (TypeError, ValueError, ArithmeticError, KeyError, RecursionError)
 """The errors of `RowReader.read` for a row that does not fit."""
 _DOMAINS: Final = {domain.value: number for number, domain in enumerate(DOMAINS)}
 
@@ -62,7 +63,7 @@ class KeyReader:
         key = canonical_key(self._codec.admit(tuple(parts) if len(parts) > 1 else parts[0]))
         namespace = row.get("namespace")
         if namespace is not None:
-            namespace = canonical_namespace(from_json(namespace))
+            namespace = canonical_namespace(value_from_json(namespace))
         return key, namespace, key_group_of(key, self._groups)
 
     def place(self, row: ImportedRow) -> bytes:

@@ -86,13 +86,32 @@ class SplitTable:
 
     def _checked(self, batch: pa.RecordBatch) -> list[ImportedRow]:
         found: list[ImportedRow] = []
-        for row in batch.to_pylist():
+        for row in self._in_python(batch):
             try:
                 found.append(self._placed(self.reader.read(row)))
             except MISFITS as error:
                 where = self._named(row, self.rows + len(found) + 1)
                 raise ConfigurationError(f"{self.reader.what}, {where}: {error}") from error
         return found
+
+    def _in_python(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        """Return the rows in Python; `ConfigurationError` names one with a time that it lacks."""
+        try:
+            rows: list[dict[str, Any]] = batch.to_pylist()
+        except OverflowError:
+            for number in range(batch.num_rows):
+                self._check_times(batch.slice(number, 1), self.rows + number + 1)
+            raise
+        return rows
+
+    def _check_times(self, row: pa.RecordBatch, number: int) -> None:
+        try:
+            row.to_pylist()
+        except OverflowError:
+            raise ConfigurationError(
+                f"{self.reader.what}, row {number}: a time is in the years 1 to 9999 in UTC, and "
+                "one of this row is not"
+            ) from None
 
     def _placed(self, row: ImportedRow) -> ImportedRow:
         if not self._start <= row.group <= self._ends[-1]:

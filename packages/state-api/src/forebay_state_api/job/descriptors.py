@@ -47,6 +47,10 @@ class StateDescriptor:
     ) -> None:
         if not (name and isinstance(name, str)):
             raise ConfigurationError(f"a state's name is a string that is not empty, not {name!r}")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"a state's name is not valid text: {error}") from error
         if not isinstance(ttl, StateTtlConfig | None):
             raise ConfigurationError(f"state {name!r}: ttl takes a StateTtlConfig, not {ttl!r}")
         if not isinstance(switch_ttl, bool):

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.errors import ConfigurationError
 
 _SCALARS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -30,21 +31,32 @@ def keys_from_json(text: str, description: Mapping[str, Any]) -> list[Any]:
     """
     try:
         given = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{text!r} is no JSON array of keys: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{text!r:.100} is no JSON array of keys: {error}") from error
     if not isinstance(given, list):
-        raise ConfigurationError(f"{text!r} is no JSON array of keys")
+        raise ConfigurationError(f"{text!r:.100} is no JSON array of keys")
     return [_key(one, description) for one in given]
 
 
 def namespace_from_json(text: str) -> Any:
     """Return a namespace from JSON; arrays are tuples. Raises `ConfigurationError`."""
     try:
-        return _hashable(json.loads(text))
-    except ValueError as error:
+        return canonical_namespace(value_from_json(text))
+    except (TypeError, ValueError) as error:
         raise ConfigurationError(
-            f'{text!r} is no namespace in JSON, such as null, 7 or "a name": {error}'
+            f'{text!r:.100} is no namespace in JSON, such as null, 7 or "a name": {error}'
         ) from error
+
+
+def value_from_json(text: str) -> Any:
+    """Return JSON as a plain value; arrays become tuples, which are hashable.
+
+    Raises `ValueError`, for values that are nested too deeply too.
+    """
+    try:
+        return _hashable(json.loads(text))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _hashable(value: Any) -> Any:
@@ -54,8 +66,8 @@ def _hashable(value: Any) -> Any:
 def _key(given: Any, description: Mapping[str, Any]) -> Any:
     try:
         return _value(given, description)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise ConfigurationError(f"{json.dumps(given)} is not a key: {error}") from error
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise ConfigurationError(f"{given!r:.100} is not a key: {error}") from error
 
 
 def _value(given: Any, description: Mapping[str, Any]) -> Any:

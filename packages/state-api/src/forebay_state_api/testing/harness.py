@@ -42,7 +42,7 @@ from forebay_state_api.engine.record_methods import (
 )
 from forebay_state_api.engine.rows import check_rows
 from forebay_state_api.engine.subtask import Subtask
-from forebay_state_api.engine.timers.service import us_of
+from forebay_state_api.engine.timers.service import timer_us
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.keys import canonical_key, key_group_of
@@ -293,7 +293,7 @@ class FunctionHarness:
             )
         if to.tzinfo is None:
             raise ConfigurationError(f"a watermark is a datetime with a time zone, not {to!r}")
-        at_us = us_of(to)
+        at_us = timer_us(to)
 
         def begun(running: Subtask) -> None:
             self._pending.begin(running)

@@ -74,7 +74,12 @@ class InputRows:
             raise ConfigurationError(
                 f"operator {self.uid!r}: process takes a list of rows, not {rows!r:.300}"
             )
-        return named_rows(rows)
+        try:
+            return named_rows(rows)
+        except RecursionError:
+            raise ConfigurationError(
+                f"operator {self.uid!r}: a row is nested too deeply; cast the column to string"
+            ) from None
 
     def _sorted(
         self, given: list[T], columns: Sequence[str], row_of: Callable[[T], Any]

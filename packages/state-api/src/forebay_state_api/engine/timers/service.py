@@ -34,6 +34,7 @@ from forebay_state_api.engine.timers.watermark import (
     ALWAYS,
     DOMAINS,
     EPOCH,
+    FIRST_US,
     MICROSECOND,
     NEVER,
     TimerClocks,
@@ -70,6 +71,17 @@ def us_of(at: datetime) -> int:
                 f"ctx.timers.processing_time + timedelta(minutes=1), not {at!r}"
             ) from None
     raise ValueError(f"a timer's time needs a time zone: {at!r} may be many instants")
+
+
+def timer_us(at: datetime) -> int:
+    """Return µs since the epoch of a timer that may be registered: it fires with this time in UTC.
+
+    Raises the errors of `us_of`, and `ValueError` outside the years that a ``datetime`` has.
+    """
+    at_us = us_of(at)
+    if FIRST_US <= at_us <= LAST_US:
+        return at_us
+    raise ValueError(f"a timer's time is in the years 1 to 9999 in UTC, and {at} is not")
 
 
 def instant(us: int) -> datetime:
@@ -416,12 +428,12 @@ class EngineTimers(Clocks, Timers):
     # -- for the function ---------------------------------------------------------------------
 
     def register_processing_time(self, at: datetime) -> None:
-        self._processing.register(us_of(at), self._context)
+        self._processing.register(timer_us(at), self._context)
 
     def register_event_time(self, at: datetime) -> None:
         if not self._has_event_time:
             self._refuse_timers()
-        self._event.register(us_of(at), self._context)
+        self._event.register(timer_us(at), self._context)
 
     def delete_processing_time(self, at: datetime) -> None:
         self._processing.delete(us_of(at), self._context)
@@ -432,12 +444,12 @@ class EngineTimers(Clocks, Timers):
         self._event.delete(us_of(at), self._context)
 
     def replace_processing_time(self, at: datetime) -> None:
-        self._replace(self._processing, us_of(at), self._listing().times())
+        self._replace(self._processing, timer_us(at), self._listing().times())
 
     def replace_event_time(self, at: datetime) -> None:
         if not self._has_event_time:
             self._refuse_timers()
-        self._replace(self._event, us_of(at), self._listing().times())
+        self._replace(self._event, timer_us(at), self._listing().times())
 
     def list_processing_time(self) -> list[datetime]:
         return self._processing.sorted_instants(self._listing().times())
@@ -456,12 +468,12 @@ class EngineTimers(Clocks, Timers):
         self._move(target, found)
 
     def async_replace_processing_time(self, at: datetime) -> StateFuture[None]:
-        return self._async_replace(self._processing, us_of(at))
+        return self._async_replace(self._processing, timer_us(at))
 
     def async_replace_event_time(self, at: datetime) -> StateFuture[None]:
         if not self._has_event_time:
             self._refuse_timers()
-        return self._async_replace(self._event, us_of(at))
+        return self._async_replace(self._event, timer_us(at))
 
     def async_list_processing_time(self) -> StateFuture[list[datetime]]:
         return self._listing().async_times().then_apply(self._processing.sorted_instants)

@@ -25,7 +25,7 @@ ALWAYS: Final = -NEVER
 """Earlier than every time, in µs."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
-_FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 """The earliest time that a ``datetime`` can be."""
 DOMAINS: Final = (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME)
 """In firing order; the number of a domain is its position here."""
@@ -92,13 +92,13 @@ def times_of(
 
 def _watermark(everyone: Sequence[TimerClocks], lateness_us: Sequence[int]) -> int:
     marks = [
-        max(seen_us - lateness_us[side], _FIRST_US)
+        max(seen_us - lateness_us[side], FIRST_US)
         for one in everyone
         for side, (seen_us, active) in enumerate(zip(one.seen_us, one.active, strict=True))
         if active and side < len(lateness_us)
     ]
     # Older state may contain a watermark before the year 1.
-    before = [max(us, _FIRST_US) for one in everyone if (us := one.watermark_us) != ALWAYS]
+    before = [max(us, FIRST_US) for one in everyone if (us := one.watermark_us) != ALWAYS]
     return max([*before, min(marks, default=ALWAYS)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
 import pytest
@@ -583,6 +583,25 @@ class TimerRefusalTests(BackendSubject):
             def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
                 with pytest.raises(error, match="time zone"):
                     ctx.timers.register_processing_time(time)
+
+        new_job().run(Wrong(), [row("a")])
+
+    @pytest.mark.parametrize("method", ["register", "replace", "async_replace"])
+    @pytest.mark.parametrize(
+        "time",
+        [
+            datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12))),
+            datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12))),
+        ],
+        ids=str,
+    )
+    def test_a_time_that_on_timer_cannot_have_is_refused(
+        self, new_job: NewJob, time: datetime, method: str
+    ) -> None:
+        class Wrong(TimerFunction):
+            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+                with pytest.raises(ValueError, match="in the years 1 to 9999 in UTC"):
+                    getattr(ctx.timers, f"{method}_processing_time")(time)
 
         new_job().run(Wrong(), [row("a")])
 
