@@ -99,6 +99,8 @@ class Submission(Message):
     """Name of the gateway's storage that holds the job's files."""
     avoid: tuple[str, ...] = attrs.field(default=(), converter=_names)
     """Workers that have judged the job, as in `JobView.worker`; another one is asked, if any."""
+    digest: str = ""
+    """The job's digest as its owner computes it. Who computes another one does not know a field."""
 
     @property
     def work(self) -> str:
@@ -109,6 +111,11 @@ class Submission(Message):
     def bytes_in(self) -> int:
         """Bytes of all inputs."""
         return sum(file.size for file in self.job.inputs)
+
+    @property
+    def is_of_newer_release(self) -> bool:
+        """Whether the job has fields that this release does not know, and would be another one."""
+        return bool(self.digest) and self.digest != self.job.digest
 
     def excess(self, limits: Mapping[str, int]) -> str:
         """Return by what the job is above a gateway's limits; empty if it is not."""
@@ -172,6 +179,10 @@ class Outcome:
 
 NO_STORAGE: Final = "no_storage"
 """The code of a worker that does not have the directory of the job's storage."""
+TAKEN_PREFIX: Final = "taken_prefix"
+"""The code of a job below whose prefix lies something that is damaged or another job's."""
+OLDER_RELEASE: Final = "older_release"
+"""The code of a gateway or worker that does not know a field of the job."""
 
 
 @attrs.frozen(kw_only=True)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import threading
 
+import attrs
 import pytest
 from compaction_ray_toys import (
     ALL,
@@ -229,6 +230,36 @@ def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, da
     storage.child(given.operator).put(given.result_name, data)
     remote.go.set()
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+
+
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+@pytest.mark.parametrize("claim", [b"", b"rubbish", seal({"digest": "another job's"})])
+def test_below_a_prefix_that_is_taken_a_job_is_tried_once(
+    client_of, gateway, storage, remote, own, strategy, claim
+):
+    client, given = client_of(gateway.address, failure_strategy=strategy), job()
+    storage.child(given.operator).put(given.claim_name, claim)
+    status = ended(client, given)
+    assert status.phase is CompactionPhase.LOST, "its owner has another prefix"
+    assert "cannot run" in status.message
+    again = attrs.evolve(given, id="again", output_prefix=job().output_prefix, attempt=2)
+    assert ended(client, again).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 0)
+    assert happened(client, "retries") == 0
+
+
+def test_under_fail_a_query_stops_if_each_prefix_is_taken(client_of, gateway, storage):
+    """It would be submitted for ever otherwise."""
+    client = client_of(gateway.address, failure_strategy="fail", clock=Hurried())
+    given, attempts = job(), 0
+    while (attempts := attempts + 1) < 60:
+        new = {"id": f"j{attempts}", "output_prefix": job().output_prefix, "attempt": attempts}
+        given = attrs.evolve(given, **new)
+        storage.child(given.operator).put(given.claim_name, b"")
+        if (status := ended(client, given)).phase is not CompactionPhase.LOST:
+            break
+    assert status.fault is CompactionFault.UNAVAILABLE
+    assert "cannot run" in status.message
 
 
 @pytest.mark.long

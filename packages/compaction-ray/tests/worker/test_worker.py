@@ -6,12 +6,13 @@ import errno
 import threading
 import time
 
+import attrs
 import pytest
 from compaction_ray_toys import PATIENCE_S, Concatenation, submission
 
 import forebay_compaction_ray.worker.body
 from forebay_compaction_ray import storage_mark
-from forebay_compaction_ray.messages import NO_STORAGE
+from forebay_compaction_ray.messages import NO_STORAGE, OLDER_RELEASE, TAKEN_PREFIX
 from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_compaction_ray.worker.guard import JobStorage
 from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
@@ -156,6 +157,24 @@ def test_aborting_a_job_that_runs_and_one_that_does_not(body, compactor):
     early = submission(2)
     body.abort(early.job.id)
     assert body.run(early).phase is CompactionPhase.DONE
+
+
+def test_a_prefix_that_is_taken_is_named_by_a_code(body, storage):
+    given = submission()
+    storage.child("query/op").put(given.job.claim_name, b"")
+    outcome = body.run(given)
+    assert (outcome.fault, outcome.code) == (CompactionFault.TRANSIENT, TAKEN_PREFIX)
+    assert "is truncated to 0 bytes" in outcome.message
+
+
+def test_a_worker_does_not_run_a_job_that_it_knows_in_part(body, storage, compactor):
+    whole = submission()
+    asked = attrs.evolve(whole, digest=whole.job.digest)
+    known = attrs.evolve(asked, job=attrs.evolve(asked.job, options={}))
+    assert body.run(known).code == OLDER_RELEASE
+    assert compactor.runs == 0
+    assert storage.child("query/op").list(whole.job.output_prefix) == []
+    assert body.run(asked).phase is CompactionPhase.DONE
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from typing import ClassVar
 import attrs
 import pytest
 
-from forebay_state_api.compaction.performing import perform
+from forebay_state_api.compaction.performing import TakenPrefixError, perform
 from forebay_state_api.contract.checksummed import TornObjectError, seal
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
-from forebay_state_api.errors import StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.layout import compaction_prefix
@@ -187,7 +186,7 @@ FORGED = attrs.evolve(COPY, inputs=[attrs.evolve(FILE, name="data/y")])
 
 
 def forged(storage: ObjectStorage) -> None:
-    with pytest.raises(StorageError, match="belongs to a job with another description"):
+    with pytest.raises(TakenPrefixError, match="belongs to a job with another description"):
         perform(FORGED, Copying(), storage, lambda: False)
 
 
@@ -215,7 +214,7 @@ def test_a_result_that_was_forged_before_the_job_ran_counts_as_none(
     with pytest.raises(ObjectNotFoundError):
         COPY.stored_result(here)
     assert "is ignored: it belongs to a job with another description" in caplog.text
-    with pytest.raises(StorageError, match="belongs to a job with another description"):
+    with pytest.raises(TakenPrefixError, match="belongs to a job with another description"):
         perform(COPY, Copying(), storage, lambda: False)
     again = attrs.evolve(COPY, id="k", output_prefix=compaction_prefix(8))
     assert perform(again, Copying(), storage, lambda: False)
@@ -266,7 +265,7 @@ def test_a_claim_that_cannot_be_read_belongs_to_another_job(
     claim = here.get(COPY.claim_name)
     here.delete([COPY.claim_name, COPY.result_name])
     here.put(COPY.claim_name, damage(claim))
-    with pytest.raises(StorageError, match="compaction j cannot run"):
+    with pytest.raises(TakenPrefixError, match="compaction j cannot run"):
         perform(COPY, Copying(), storage, lambda: False)
     with pytest.raises(ObjectNotFoundError):
         COPY.stored_result(here)
@@ -279,6 +278,28 @@ def test_a_torn_result_is_no_result(here: ObjectStorage, storage: ObjectStorage)
     here.put(COPY.result_name, result[:-1])
     with pytest.raises(TornObjectError):
         COPY.stored_result(here)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:-1] + b"?",
+        lambda _: seal({"job_digest": FORGED.digest}),
+        lambda _: b"",
+    ],
+    ids=["torn", "altered", "of another job", "empty"],
+)
+def test_a_run_whose_result_has_no_room_is_not_done(
+    here: ObjectStorage, storage: ObjectStorage, damage: Callable[[bytes], bytes]
+) -> None:
+    """Otherwise its owner would wait for a result that nobody can store."""
+    perform(COPY, Copying(), storage, lambda: False)
+    result = here.get(COPY.result_name)
+    here.delete([COPY.result_name])
+    here.put(COPY.result_name, damage(result))
+    with pytest.raises(TakenPrefixError, match=f"{COPY.result_name} in .* is not this job's"):
+        perform(COPY, Copying(), storage, lambda: False)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from forebay_compaction_ray.client.lifecycle import (
     next_state,
 )
 from forebay_compaction_ray.client.surroundings import Surroundings
-from forebay_compaction_ray.messages import Greeting, JobView, Submission
+from forebay_compaction_ray.messages import TAKEN_PREFIX, Greeting, JobView, Submission
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.compaction.local_service import run_here
 from forebay_state_api.contract.compaction_job import CompactionJob
@@ -233,9 +233,15 @@ class TrackedJob:
             return Step(Event.RUNNING)
         if view.phase is CompactionPhase.DONE:
             return self._verified()
+        return self._not_done(gateway, view)
+
+    def _not_done(self, gateway: Gateway, view: JobView) -> Step | Trouble:
+        """Return what the end of a job at a gateway means that is not done there."""
         why = f"{view.phase.value} at {gateway.address}: {view.message}"
         if view.code == "released":  # by its owner, in another process
             return Step(Event.HAND_BACK, message=why)
+        if view.code == TAKEN_PREFIX and self.job is not None:
+            return self._hand_back(why)
         if view.phase is CompactionPhase.FAILED and self._is_final(view):
             return self._give_up(why, view.fault)
         return self._failed(why)
@@ -276,7 +282,7 @@ class TrackedJob:
             if self.job is not None:
                 result = self.job.stored_result(here.storage.child(self.job.operator))
                 here.read(self.job, result.outputs)
-                here.damaged_s.pop(self._submission.work, None)
+                here.handed_back_s.pop(self._submission.work, None)
         except (CorruptStateError, ObjectNotFoundError) as error:
             return self._damaged(error)
         except StorageError as error:
@@ -285,18 +291,21 @@ class TrackedJob:
         return Step(Event.DONE)
 
     def _damaged(self, error: Exception) -> Step:
+        self._here.counts.add("verify_failures")
+        return self._hand_back(str(error))
+
+    def _hand_back(self, why: str) -> Step:
         """Hand the job back: what is below its prefix stays there, so only another prefix helps.
 
-        With the strategy `fail` give up work whose results are damaged for long, whatever prefix.
+        With the strategy `fail` give up work to which that happens for long, whatever prefix.
         """
-        here, trouble = self._here, self._failed(str(error))
-        here.counts.add("verify_failures")
+        here, trouble = self._here, self._failed(why)
         if not here.options.fall_back:
             work, submitted_s = self._submission.work, self._patience.submitted_s
-            first_s = here.damaged_s.setdefault(work, submitted_s)
+            first_s = here.handed_back_s.setdefault(work, submitted_s)
             if attrs.evolve(self._patience, submitted_s=first_s).decide(trouble) is Event.FAIL:
                 return self._give_up(trouble.why)
-        _log.warning("compaction %s is submitted again: %s", self.id, error)
+        _log.warning("compaction %s is submitted again: %s", self.id, why)
         return Step(Event.HAND_BACK, message=trouble.why)
 
     # -- at no gateway ------------------------------------------------------------------------
@@ -356,5 +365,5 @@ class TrackedJob:
 
     @property
     def _submission(self) -> Submission:
-        storage = self._here.options.storage
-        return Submission(job=self._job, storage=storage, avoid=tuple(self._judges))
+        job, storage = self._job, self._here.options.storage
+        return Submission(job=job, storage=storage, avoid=tuple(self._judges), digest=job.digest)

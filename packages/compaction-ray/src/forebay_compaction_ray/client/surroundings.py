@@ -63,8 +63,9 @@ class Surroundings:
     find_compactor: Callable[[str], Compactor]
     clock: Callable[[], float]
     counts: Counts = attrs.field(factory=Counts)
-    damaged_s: dict[str, float] = attrs.field(factory=dict)
-    """Work, as in `Submission.work` → when its first job with a damaged result was submitted."""
+    handed_back_s: dict[str, float] = attrs.field(factory=dict)
+    """Work, as in `Submission.work` → when its first job was submitted, of those that were handed
+    back because something below their prefix was damaged, or another job's."""
     one_at_a_time: threading.Lock = attrs.field(factory=threading.Lock)
     """Held by the job that this process compacts."""
 

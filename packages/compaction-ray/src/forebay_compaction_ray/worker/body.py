@@ -17,6 +17,8 @@ import attrs
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.messages import (
     NO_STORAGE,
+    OLDER_RELEASE,
+    TAKEN_PREFIX,
     JobProgress,
     Outcome,
     Submission,
@@ -24,7 +26,7 @@ from forebay_compaction_ray.messages import (
 )
 from forebay_compaction_ray.worker.guard import JobStorage
 from forebay_state_api.compaction.local_service import fault_of
-from forebay_state_api.compaction.performing import perform
+from forebay_state_api.compaction.performing import TakenPrefixError, perform
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -154,18 +156,19 @@ class WorkerBody:
 
     def _without_storage(self, submission: Submission) -> Outcome | None:
         """Return the end of a job whose storage is not the gateway's here; ``None`` if it is."""
-        if not (problem := self._problem(submission.storage)):
-            return None
-        return Outcome(
-            phase=CompactionPhase.FAILED,
-            fault=CompactionFault.TRANSIENT,
-            message=problem,
-            code=NO_STORAGE,
-        )
+        problem = self._problem(submission.storage)
+        return _excused(NO_STORAGE, problem) if problem else None
 
     def _tried(self, run: _ActiveJob) -> Outcome:
+        if run.submission.is_of_newer_release:
+            what = (
+                f"the worker on {platform.node()} does not know all fields of the job: upgrade it"
+            )
+            return _excused(OLDER_RELEASE, what)
         try:
             return self._perform(run)
+        except TakenPrefixError as taken:
+            return _excused(TAKEN_PREFIX, str(taken))
         except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
             # Missing credentials are this worker's: its settings may differ from another's.
             is_own = isinstance(fault, ConfigurationError)
@@ -213,6 +216,12 @@ class WorkerBody:
                 place = self._places[name]
                 self._opened[name] = self._open(place.url, place.options)
             return self._opened[name]
+
+
+def _excused(code: str, why: str) -> Outcome:
+    """Return the end of a job that is not to blame for it."""
+    transient = CompactionFault.TRANSIENT
+    return Outcome(phase=CompactionPhase.FAILED, fault=transient, message=why, code=code)
 
 
 def _failed(fault: Exception, kind: CompactionFault) -> Outcome:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
-from forebay_state_api.compaction.performing import perform
+from forebay_state_api.compaction.performing import TakenPrefixError, perform
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.compaction_service import (
     CompactionFault,
@@ -160,8 +160,11 @@ def run_here(
     except Exception as fault:  # noqa: BLE001 - see above
         if isinstance(fault, RuntimeError) and _process_ends():
             return CompactionStatus(job.id, CompactionPhase.ABORTED)
-        _log.exception("compaction %s of %s failed", job.id, job.operator)
         message = str(fault) or repr(fault)
+        if isinstance(fault, TakenPrefixError):  # nobody's defect: the next commit submits it again
+            _log.warning("%s; it is submitted again below another prefix", message)
+        else:
+            _log.exception("compaction %s of %s failed", job.id, job.operator)
         return CompactionStatus(job.id, CompactionPhase.FAILED, fault_of(fault), message)
     return CompactionStatus(job.id, CompactionPhase.DONE if result else CompactionPhase.ABORTED)
 

@@ -11,7 +11,8 @@ written twice::
 
 Whichever run stores its result first wins. Nothing names the outputs of the others, and the janitor
 deletes them. A prefix that another job has claimed is refused, and whoever installs results ignores
-another job's, so nobody who may submit jobs can overwrite a file or forge a result.
+another job's, so nobody who may submit jobs can overwrite a file or forge a result. What is damaged
+counts as another job's: the job's owner submits the work again, with another prefix.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import attrs
 
 from forebay_state_api.compaction.job_names import check_names
 from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import compaction_run_prefix
@@ -32,6 +34,14 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
     from forebay_state_api.contract.compactor import Compactor
     from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+class TakenPrefixError(StorageError):
+    """The claim or the result below a job's prefix is damaged, or another job's.
+
+    Another run would meet the same. Operator action: none; the job's owner submits the work again,
+    with another prefix.
+    """
 
 
 class _Heartbeat:
@@ -78,8 +88,7 @@ def perform(
     job, by this run or another one, is durable, and was written after all outputs. Returns ``None``
     if the run was cancelled. The compactor gets the job with a fresh prefix below the job's own.
     While it runs, heartbeat objects appear there, every ``job.heartbeat_s`` seconds of ``clock``.
-    Raises `ValueError` for names that leave their place, `StorageError` if the prefix belongs to
-    another job (then the job's owner submits it again, with another prefix), and what the compactor
+    Raises `ValueError` for names that leave their place, `TakenPrefixError`, and what the compactor
     raises.
     """
     check_names(job)
@@ -89,7 +98,8 @@ def perform(
     result = compactor.compact(run, here, _Heartbeat(run, here, cancelled, clock))
     if result is not None:
         result = attrs.evolve(result, job_digest=job.digest)
-        here.put_if_absent(job.result_name, seal(result.to_plain()))
+        if not here.put_if_absent(job.result_name, seal(result.to_plain())):
+            _check_winner(job, here)
     return result
 
 
@@ -101,9 +111,20 @@ def _claim(job: CompactionJob, storage: ObjectStorage) -> None:
     try:
         owner = unseal(storage.get(job.claim_name), job.claim_name).get("digest")
     except CorruptStateError as damaged:
-        raise StorageError(f"compaction {job.id} cannot run: {damaged}") from damaged
+        raise TakenPrefixError(f"compaction {job.id} cannot run: {damaged}") from damaged
     if owner != job.digest:
-        raise StorageError(
+        raise TakenPrefixError(
             f"compaction {job.id} cannot run: {job.claim_name} in {storage.url} belongs to a job "
             "with another description"
         )
+
+
+def _check_winner(job: CompactionJob, storage: ObjectStorage) -> None:
+    """Make sure that the result that is there is of another run of this job."""
+    try:
+        job.stored_result(storage)
+    except (CorruptStateError, ObjectNotFoundError) as taken:
+        raise TakenPrefixError(
+            f"compaction {job.id} has no room for its result: {job.result_name} in {storage.url} "
+            f"is not this job's: {taken}"
+        ) from taken
