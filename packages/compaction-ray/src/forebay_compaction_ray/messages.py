@@ -180,7 +180,7 @@ class Outcome:
 NO_STORAGE: Final = "no_storage"
 """The code of a worker that does not have the directory of the job's storage."""
 TAKEN_PREFIX: Final = "taken_prefix"
-"""The code of a job below whose prefix lies something that is damaged or another job's."""
+"""The code of a job whose prefix holds something damaged, or another job's."""
 OLDER_RELEASE: Final = "older_release"
 """The code of a gateway or worker that does not know a field of the job."""
 

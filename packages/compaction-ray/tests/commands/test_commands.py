@@ -381,6 +381,8 @@ def test_an_open_door_is_refused_before_anything_starts(tmp_path):
     [
         (["--storage", "a=/x", "--storage", "a=/y"], "twice"),
         (["--storage", "/x", "--worker-resource", "ssd=many"], "NAME=NUMBER"),
+        (["--storage", "/x", "--worker-resource", "ssd=nan"], "NAME=NUMBER"),
+        (["--storage", "/x", "--worker-resource", "ssd=-1"], "NAME=NUMBER"),
         (["--storage", "/x", "--token-file", "/does/not/exist"], "cannot be read"),
         (["--storage", "/x", "--address", "127.0.0.1:1"], "no Ray"),
     ],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import pytest
 from compaction_ray_toys import LIMITS, Stage, counted, in_loop, submission
 
 from forebay_compaction_ray.protocol import RefusedError
+from forebay_compaction_ray.worker.body import EXAMINED
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
@@ -59,6 +62,10 @@ async def test_what_can_never_run_is_refused_for_good(given, code):
         {"output_prefix": "versions/000000000000/0/"},
         {"operator": "query"},
         {"operator": "../op"},
+        {"operator": ".compaction/mark"},
+        {"operator": ".compaction/added"},
+        {"operator": "query/op.x"},
+        {"operator": "query/=zz"},
     ],
 )
 @in_loop
@@ -69,6 +76,52 @@ async def test_a_job_writes_into_the_folder_of_a_compaction_only(changes):
     with pytest.raises(RefusedError) as refused:
         stage.core.submit(attrs.evolve(given, job=attrs.evolve(given.job, **changes)))
     assert refused.value.code == "names"
+
+
+@pytest.mark.parametrize("changes", [{"operator": EXAMINED}, {"operator": "a-_0/=c3=bcx"}])
+@in_loop
+async def test_folders_of_operators_and_of_the_doctor_are_taken(changes):
+    stage = Stage()
+    await stage.up()
+    given = submission()
+    stage.core.submit(attrs.evolve(given, job=attrs.evolve(given.job, **changes)))
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf, -math.inf])
+@pytest.mark.parametrize("what", ["lease_s", "heartbeat_s"])
+@in_loop
+async def test_a_lease_that_never_ends_or_never_began_is_refused(what, seconds):
+    stage = Stage()
+    await stage.up()
+    given = submission()
+    with pytest.raises(RefusedError, match=rf"a \w+ of {seconds} s") as refused:
+        stage.core.submit(attrs.evolve(given, job=attrs.evolve(given.job, **{what: seconds})))
+    assert refused.value.code == "malformed"
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf])
+@in_loop
+async def test_a_wait_that_is_none_is_refused(seconds):
+    stage = Stage()
+    await stage.up()
+    job_id = await stage.submit()
+    with pytest.raises(RefusedError, match=rf"a wait of {seconds} s") as refused:
+        await stage.core.poll(job_id, seconds)
+    assert refused.value.code == "malformed"
+
+
+@in_loop
+async def test_a_job_with_a_field_that_the_gateway_does_not_know_is_refused():
+    """The gateway would compute another digest, and so make another job of it."""
+    stage = Stage()
+    await stage.up()
+    whole = submission()
+    asked = attrs.evolve(whole, digest=whole.job.digest)
+    known = attrs.evolve(asked, job=attrs.evolve(asked.job, options={}))
+    with pytest.raises(RefusedError, match="upgrade the service") as refused:
+        stage.core.submit(known)
+    assert refused.value.code == "older_release"
+    stage.core.submit(asked)
 
 
 @in_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -84,7 +85,15 @@ def _storages(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, Wor
 
 
 def _resources(given: Sequence[str]) -> dict[str, float]:
-    try:
-        return {name: float(number) for name, _, number in (text.partition("=") for text in given)}
-    except ValueError as error:
-        raise ConfigurationError(f"--worker-resource expects NAME=NUMBER: {error}") from error
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            found[name] = math.nan
+        if not 0 <= found[name] < math.inf:
+            raise ConfigurationError(
+                f"--worker-resource {text!r}: expected NAME=NUMBER, such as ssd=1, at least 0"
+            )
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -141,7 +142,12 @@ class GatewayCore:
             raise
 
     async def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
-        """Return the state of a job; wait for its end, at most ``wait_s`` seconds."""
+        """Return the state of a job; wait for its end, at most ``wait_s`` seconds.
+
+        Raises `RefusedError` for a negative or endless wait.
+        """
+        if not 0 <= wait_s < math.inf:
+            raise RefusedError("malformed", f"a wait of {wait_s} s: expected 0 or more")
         if (entry := self._jobs.get(job_id)) is None:
             return _unknown(job_id)
         if not entry.phase.ended:

@@ -55,6 +55,8 @@ PROBES: Final = "probes"
 LAST_VERSION: Final = (1 << 48) - 1
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
 _ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
+_PART: Final = r"(?:[A-Za-z0-9_\-]|=[0-9a-f]{2})+"
+_OPERATOR: Final = re.compile(rf"{_PART}/{_PART}")
 _MOST_NAME_BYTES: Final = 200
 _FINAL: Final = re.compile(rf"{FINAL}/(\d+)-[0-9a-f]{{16}}")
 _COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24}}/")
@@ -96,6 +98,11 @@ def unescaped(text: str) -> str:
 def operator_folder(query_id: str, uid: str) -> str:
     """Return the operator's folder below the state directory."""
     return f"{escaped(query_id, 'the query id')}/{escaped(uid, 'the uid')}"
+
+
+def is_operator_folder(name: str) -> bool:
+    """Return whether `operator_folder` could have returned ``name``."""
+    return _OPERATOR.fullmatch(name) is not None
 
 
 def inverted(version: int) -> str:
