@@ -36,6 +36,18 @@ def test_every_page_of_the_docs_is_in_their_index():
     assert [page for page in pages if page != "README.md" and page not in index] == []
 
 
+INSTALLS = re.compile(r"```(?:sh|text)\n(?:(?!```).)*?pip install [^\n]*forebay-", re.DOTALL)
+FROM_A_CLONE = re.compile(r"\[install from a clone\]\([./]*README\.md#packages\)")
+
+
+def test_pages_that_install_packages_say_how_before_the_first_release():
+    pages = {page: page.read_text(encoding="utf-8") for page in PAGES if page != ROOT / "README.md"}
+    install = [page for page, text in pages.items() if INSTALLS.search(text)]
+    assert len(install) > 10
+    assert [page for page in install if not FROM_A_CLONE.search(pages[page])] == []
+    assert "Nothing is released yet" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_files_named_in_pages_for_contributors_exist(page):
     names = [name for span in FILE.findall(page.read_text("utf-8")) for name in expanded(span)]
