@@ -106,7 +106,9 @@ def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(sh
 
     more = ("--months", str(shown.months), "--parallelism", "3", "--kill", "--console")
     second = demo(directory, *more)
-    assert f"Restored version 1: {shown.aircraft} aircraft" in second
+    restored = f"Restored version 1 of an earlier run in this directory: {shown.aircraft} aircraft"
+    assert restored in second
+    assert "Go on looking: " in second
     assert "the state of 2 subtask(s) is opened by 3" in second
     assert "Watch it in the browser: http://127.0.0.1:" in second
     assert f"{shown.last} flights" in second

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from forebay_spark_runtime.demo.check import Carried, Departure
+from forebay_spark_runtime.demo.directory import DemoDirectory
 from forebay_spark_runtime.demo.kill import Kill
 from forebay_spark_runtime.demo.manifest_numbers import StateSummary
 from forebay_spark_runtime.demo.screen import BatchSummary, Screen
@@ -51,7 +53,9 @@ def test_a_batch_is_a_line(shown):
 def test_a_restore_and_a_rescale_are_shown(shown):
     screen, text = shown
     screen.restoring(STATE, 12, 4)
-    assert "Restored version 1: 4,037 aircraft" in text()
+    assert "Restored version 1 of an earlier run in this directory: 4,037 aircraft" in " ".join(
+        text().split()
+    )
     assert "the state of 2 subtask(s) is opened by 4" in text()
 
 
@@ -61,3 +65,19 @@ def test_kills_are_shown_and_so_is_their_absence(shown):
     assert "version 3: worker processes 11, 12; 1 task attempt(s) lost" in " ".join(text().split())
     screen.killed([])
     assert "No kill hit" in text()
+
+
+def test_the_command_to_go_on_looking_can_be_pasted(shown, tmp_path, monkeypatch):
+    screen, text = shown
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "env" / "forebay"
+    script.parent.mkdir()
+    script.touch()
+    screen.look_again(DemoDirectory(tmp_path / "my demo"), script)
+    screen.look_again(DemoDirectory(tmp_path / "demo"), Path("-c"))
+    assert text().splitlines() == [
+        "",
+        "Go on looking: env/forebay console --state-dir 'my demo/state'",
+        "",
+        "Go on looking: forebay console --state-dir demo/state",
+    ]

@@ -21,6 +21,7 @@ from forebay_spark_runtime.demo.kill import Kill, Killer
 from forebay_spark_runtime.demo.manifest_numbers import operator_storage, read_version
 from forebay_spark_runtime.demo.screen import BatchSummary, Screen
 from forebay_spark_runtime.demo.spark import DemoSpark, require_java
+from forebay_spark_runtime.driver.failure import why
 from forebay_state_api.errors import ForebayError
 
 _LOOK_S: Final = 0.1
@@ -73,6 +74,7 @@ def _console(directory: DemoDirectory, options: DemoOptions, screen: Screen) -> 
         if sys.stdin.isatty():
             screen.still_there(console.url)
             sys.stdin.readline()
+    screen.look_again(directory, Path(sys.argv[0]))
 
 
 class _DemoRun:
@@ -137,7 +139,8 @@ class _DemoRun:
                 self._screen.batch(batch)
             query.awaitTermination()
         except StreamingQueryException as error:
-            reason = str(error).strip().splitlines()[-1]
+            ours = why(error)
+            reason = str(error).strip().splitlines()[-1] if ours is error else ours
             raise DemoFailedError(
                 f"the query failed: {reason}; see {self._directory.log}"
             ) from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -70,11 +72,21 @@ class Screen:
         """Print how to end the console."""
         self.say(f"\nThe console is still at {url} Press Enter to end it.")
 
+    def look_again(self, directory: DemoDirectory, script: Path) -> None:
+        """Print how to see the same in the browser when the demo has ended.
+
+        ``script`` is what runs now, by its path: a clone's commands are not on the PATH.
+        """
+        command = _quoted(script.absolute()) if script.is_file() else "forebay"
+        state = _quoted(directory.state)
+        self.say(f"\nGo on looking: {command} console --state-dir {state}")
+
     def restoring(self, state: StateSummary, months: int, parallelism: int) -> None:
         """Print the state that an earlier run left."""
         self.say(
-            f"Restored version {state.version}: {state.keys:,} aircraft, {_bytes(state.size)}, "
-            f"as of the end of {month_name(months - 1)}.",
+            f"Restored version {state.version} of an earlier run in this directory: "
+            f"{state.keys:,} aircraft, {_bytes(state.size)}, as of the end of "
+            f"{month_name(months - 1)}. --fresh begins again.",
             style="green",
         )
         if state.subtasks != parallelism:
@@ -137,6 +149,12 @@ class Screen:
             style="green",
         )
         self.say(_NEXT.format(month=month_name(months)))
+
+
+def _quoted(path: Path) -> str:
+    """Return a path for a shell, relative to the working directory if it is below that."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def _bytes(count: int) -> str:
