@@ -21,7 +21,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.commands.main import main
 from forebay_state_api.engine.restore import default_options
-from forebay_state_api.errors import FencedError, StorageError
+from forebay_state_api.errors import FencedError, StateMigrationError, StorageError
 from forebay_state_api.importing import open_next, replace_state
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import open_state
@@ -30,6 +30,7 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions.checkpoint import Checkpoint
+from forebay_state_api.versions.keyed_by import KeyColumn, KeyedBy
 
 
 class Visit(NamedTuple):
@@ -341,3 +342,20 @@ def test_another_folder_than_a_checkpoint(query):
     assert "is not the checkpoint of a stream: metadata" in query.imported(
         "--remove-key", "a", fails=True
     )
+
+
+def test_the_copy_is_kept_under_the_same_key_columns(query):
+    query.job.keyed_by = KeyedBy([[KeyColumn("user", "string")]])
+    query.run(*batch(1))
+    replace_state(
+        query.state_dir,
+        query="query",
+        uid="operator",
+        checkpoint=str(query.checkpoint),
+        tables={},
+        without_keys=["a"],
+    )
+    query.job.restart()
+    query.job.keyed_by = KeyedBy([[KeyColumn("account", "string")]])
+    with pytest.raises(StateMigrationError, match=r"key_alias=\{'account': 'user'\}"):
+        query.run(*batch(1))

@@ -14,11 +14,13 @@ import threading
 import time
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PythonException, StreamingQueryException
 
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver import stored_operators
 from forebay_state_api import (
+    ConfigurationError,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -322,3 +324,42 @@ def test_operators_out_of_the_plan_and_a_lost_checkpoint_are_said(stage, caplog,
     assert warned == [message]
     start("more")
     assert logged(caplog) == []
+
+
+class CountBoth(KeyedCoProcessFunction):
+    open = Count.open
+    process_element1 = process_element2 = Count.process_element
+
+
+def test_state_goes_on_only_under_its_own_key_columns(stage):
+    """Shows what `keyed` passes on; ``test_key_columns.py`` has the cases."""
+    noon = "TIMESTAMP'2024-05-01 12:00:00'"
+    df = stage.spark.sql(f"SELECT 'a' AS user, 'a' AS account, 1 AS day, {noon} AS at")
+    df = df.withColumn("wall", df["at"].cast("timestamp_ntz"))
+
+    def run(batch, *columns, **how):
+        options = {"uid": "u", "query": "q", "batch_id": batch, "state_dir": str(stage.state)}
+        one = keyed(df, *columns, parallelism=1, **options, **how)
+        return [row.n for row in one.process(Count(), SCHEMA).collect()]
+
+    def run_both(batch, first, second):
+        options = {"uid": "both", "query": "q", "batch_id": batch, "state_dir": str(stage.state)}
+        sides = [keyed(df, one, parallelism=1, **options) for one in (first, second)]
+        return [row.n for row in sides[0].connect(sides[1]).process(CountBoth(), SCHEMA).collect()]
+
+    assert run(0, "user", "at") == [1]
+    for columns, says in (
+        (["account", "at"], "the key column 'user', and that column is now 'account': a value of"),
+        (["user", "wall"], r"\(user string, at timestamp\), and they are now .* timestamp_ntz\)"),
+    ):
+        with pytest.raises(PythonException, match=f"StateMigrationError: operator 'u': .*{says}"):
+            run(1, *columns)
+    assert run(1, "account", "at", key_alias={"account": "user"}) == [2]
+    assert run(2, "account", "at") == [3]
+    with pytest.raises(ConfigurationError, match="key_alias= names 'day', which is no key column"):
+        run(3, "account", key_alias={"day": "user"})
+
+    assert run_both(0, "user", "account") == [1, 2]
+    with pytest.raises(PythonException, match="the key column of the second input 'account'"):
+        run_both(1, "user", "user")
+    assert run_both(1, "user", "account") == [3, 4]

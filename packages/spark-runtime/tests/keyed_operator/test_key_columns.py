@@ -86,9 +86,9 @@ def test_a_column_that_is_not_a_name():
         key_columns(SCHEMA, [3], "u")
 
 
-def test_families_tell_what_can_be_connected():
-    assert key_columns(SCHEMA, ["i", "t"], "u").families() == ["integer", "timestamp"]
-    assert key_columns(SCHEMA, ["l", "n"], "u").families() == ["integer", "timestamp_ntz"]
+def test_kinds_tell_what_can_be_connected():
+    assert key_columns(SCHEMA, ["i", "t"], "u").kinds() == ["integer", "timestamp"]
+    assert key_columns(SCHEMA, ["l", "n"], "u").kinds() == ["integer", "timestamp_ntz"]
 
 
 def test_a_column_named_twice():

@@ -201,10 +201,10 @@ def test_operators_in_a_chain():
     clock = ManualClock()
     with (
         FunctionHarness(Count(), "user", schema="name string, n long", clock=clock) as counts,
-        FunctionHarness(Count(), ["n"], schema="n struct<n: long>, users long", clock=clock) as of,
+        FunctionHarness(Count(), ["n"], schema="n long, users long", clock=clock) as of,
     ):
         clicks = [Click("a"), Click("b"), Click("a")]
-        assert of.process(counts.process(clicks)) == [((1,), 1), ((1,), 2), ((2,), 1)]
+        assert of.process(counts.process(clicks)) == [(1, 1), (1, 2), (2, 1)]
 
 
 # -- keys -----------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_a_key_such_as_no_row_had(key):
         harness.process([Click("a")])
         assert harness.state(COUNT, "b") == 0
         with pytest.raises(
-            ConfigurationError, match=r"the rows had keys such as 'a', .* of another kind"
+            ConfigurationError, match=r"the keys before it are such as 'a', .* of another kind"
         ):
             harness.state(COUNT, key)
 

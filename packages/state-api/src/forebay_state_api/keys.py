@@ -34,7 +34,7 @@ import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 from xxhash import xxh64_intdigest
@@ -124,6 +124,17 @@ def canonical_key(key: Any) -> Any:
     return key if canonical is None else canonical(key)
 
 
+def kind_of(column: Any) -> str:
+    """Return the kind of a key column's value; values of two kinds are never the same key.
+
+    Raises `TypeError` for a value that cannot be in a key.
+    """
+    kind = _KINDS.get(type(column))
+    if kind is None:
+        _refuse(column)
+    return f"{kind}_ntz" if kind == _TIMESTAMP and column.utcoffset() is None else str(kind)
+
+
 def canonical_decimal(column: Decimal) -> Decimal:
     """Return the `canonical_key` of a Decimal."""
     return Decimal(_shortest(column)) if column.is_finite() else column
@@ -176,11 +187,11 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 def _normalised(column: Any) -> bytes:
     normalise = _NORMALISE.get(type(column))
     if normalise is None:
-        return _refuse(column)
+        _refuse(column)
     return normalise(column)
 
 
-def _refuse(column: Any) -> bytes:
+def _refuse(column: Any) -> NoReturn:
     if column is None:
         raise ValueError("a key, or a column of it, is null")
     names = ", ".join(t.__name__ for t in _NORMALISE)
@@ -241,6 +252,17 @@ _NORMALISE: Final[dict[type, Callable[[Any], bytes]]] = {
     Decimal: _of_decimal,
     date: _of_date,
     datetime: _of_datetime,
+}
+_TIMESTAMP: Final = "timestamp"
+_KINDS: Final[dict[type, str]] = {
+    bool: "boolean",
+    int: "integer",
+    float: "float",
+    str: "string",
+    bytes: "binary",
+    Decimal: "decimal",
+    date: "date",
+    datetime: _TIMESTAMP,
 }
 _CANONICAL: Final[dict[type, Callable[[Any], Any]]] = {
     float: lambda column: column + 0.0,

@@ -25,6 +25,7 @@ from forebay_state_api.settings import PREFIX, Settings, resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
 from forebay_state_api.versions import Checkpoint, RestoreFrom
+from forebay_state_api.versions.keyed_by import UNKNOWN, KeyedBy
 from forebay_state_api.versions.layout import escaped
 
 
@@ -42,6 +43,8 @@ class KeyedOptions:
     order_by: tuple[str, ...]
     new_state: bool
     settings: Settings
+    keyed_by: KeyedBy = UNKNOWN
+    """The key columns of each keyed input."""
     restore: RestoreFrom | None = None
     """The stored state to begin with; ``None`` to begin with empty state."""
     event_time: str | None = None

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 from pyspark.sql import types as spark
 
 from forebay_spark_runtime.driver.options import no_column
+from forebay_state_api.engine.arguments import checked_key_alias
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions.keyed_by import KeyColumn
 
 _DAY_US: Final = "86400000000"
 
@@ -48,8 +50,9 @@ def _same(column: str, _: Any) -> str:
 
 @attrs.frozen
 class _KeyType:
-    family: str
-    """Equal values in columns of one family are the same key."""
+    kind: str
+    """Equal values in columns of one kind are the same key; see `forebay_state_api.keys.kind_of`.
+    """
     python: Any
     """The Python type from which the key's codec is made."""
     expression: Callable[[str, Any], str]
@@ -95,6 +98,8 @@ class KeyColumns:
     names: tuple[str, ...]
     types: tuple[Any, ...]
     """Spark types, in the order of the names."""
+    former: Mapping[str, str] = attrs.field(factory=dict)
+    """Name → the name that it had in the stored state."""
 
     def __str__(self) -> str:
         """Return the names and types, for messages."""
@@ -115,16 +120,22 @@ class KeyColumns:
         count = f"cast({len(parts)} as bigint)"
         return f"cast(pmod(xxhash64({', '.join([count, *parts])}), {max_parallelism}) as int)"
 
-    def families(self) -> list[str]:
-        """Return the type family of each column, which connected inputs must have in common."""
-        return [_KEY_TYPES[_name_of(kind)].family for kind in self.types]
+    def kinds(self) -> list[str]:
+        """Return the kind of each column, which connected inputs must have in common."""
+        return [_KEY_TYPES[_name_of(kind)].kind for kind in self.types]
+
+    def stored(self) -> list[KeyColumn]:
+        """Return the columns as manifests have them."""
+        pairs = zip(self.names, self.kinds(), strict=True)
+        return [KeyColumn(name, kind, self.former.get(name, "")) for name, kind in pairs]
 
 
-def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:
-    """Return the key columns ``names`` of ``schema``.
+def key_columns(schema: Any, names: Sequence[str], uid: str, former: object = None) -> KeyColumns:
+    """Return the key columns ``names`` of ``schema``; ``former`` is the ``key_alias`` of `keyed`.
 
     Raises `ConfigurationError` if ``names`` is empty, if a name is not a column or is given twice,
-    or if a column's type cannot be a key. ``uid`` names the operator in the message.
+    if a column's type cannot be a key, or if ``former`` names no key column. ``uid`` names the
+    operator in the message.
     """
     if not names:
         raise ConfigurationError(f"operator {uid!r}: keyed() needs at least one key column")
@@ -148,4 +159,4 @@ def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:
                 f"operator {uid!r}: column {name!r} of type {kind.simpleString()} cannot be a key; "
                 f"types that can: {', '.join(_KEY_TYPES)}. Key by a column computed from it"
             )
-    return KeyColumns(tuple(names), types)
+    return KeyColumns(tuple(names), types, checked_key_alias(former, names, uid))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
@@ -79,6 +79,7 @@ from forebay_state_api.job.functions import (
 )
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions.keyed_by import KeyedBy
 
 __all__ = [
     "BroadcastConnectedDataFrame",
@@ -314,6 +315,7 @@ def keyed(
     df: DataFrame,
     *columns: str,
     uid: str | None = None,
+    key_alias: Mapping[str, str] | None = None,
     parallelism: int | None = None,
     max_parallelism: int = 128,
     query: str | None = None,
@@ -344,6 +346,8 @@ def keyed(
     :param columns: names of the key columns, at least one.
     :param uid: name of the operator's state within the query; required. Keep it when the job
         changes.
+    :param key_alias: key column → the name under which stored state knows it, for columns that were
+        renamed. State is not continued under a key column of another name. Default: none.
     :param parallelism: number of subtasks, each with its range of key groups. A change at the next
         start is a rescale. Default: Spark's default parallelism, at most ``max_parallelism``.
     :param max_parallelism: number of key groups, fixed for the life of the state. Default: 128.
@@ -420,7 +424,7 @@ def keyed(
             "drain-timeout": drain_timeout,
         },
     )
-    keys = key_columns(schema, columns, options.uid)
+    keys = key_columns(schema, columns, options.uid, key_alias)
     check_readable(schema, f"operator {options.uid!r}")
     column, lateness_us = checks.checked_event_time(df, event_time, allowed_lateness, options.uid)
     who = f"operator {options.uid!r}"
@@ -437,7 +441,7 @@ def keyed(
 
 def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
     uid = first.options.uid
-    if first.keys.families() != second.keys.families():
+    if first.keys.kinds() != second.keys.kinds():
         raise ConfigurationError(
             f"operator {uid!r}: connected inputs are keyed by columns of the same kinds, in order; "
             f"got {first.keys} and {second.keys}. Cast one of them"
@@ -482,11 +486,13 @@ def _apply(
     """Return the DataFrame whose workers run ``fn``; the first of ``sides`` is keyed."""
     first = sides[0]
     assert isinstance(first, KeyedDataFrame)
+    keyed_sides = [side for side in sides if isinstance(side, KeyedDataFrame)]
     session = first.df.sparkSession
     options = attrs.evolve(
         first.options,
         keyed_uuid=str(uuid.uuid4()),
         is_bounded=query_listener.is_bounded(first.df, first.options.batch),
+        keyed_by=KeyedBy([side.keys.stored() for side in keyed_sides]),
     )
     use_python_of_driver(session)
     record_methods(fn)
@@ -510,7 +516,7 @@ def _apply(
         function=pickled_function(fn, options.uid, cloudpickle.dumps),
         function_name=function_name(fn),
         key_type=cloudpickle.dumps(first.keys.key_type()),
-        layout=_layout([side for side in sides if isinstance(side, KeyedDataFrame)], inputs),
+        layout=_layout(keyed_sides, inputs),
         schema=target.arrow,
         output_schema=arrow_schema(output),
         sent_schema=None if sent is None else arrow_schema(sent),

@@ -136,6 +136,7 @@ class OperatorTask:
             uid=options.uid,
             max_parallelism=options.max_parallelism,
             backend_name=options.settings["state.backend"],
+            keyed_by=options.keyed_by,
         )
 
     def _state_directory(self) -> ObjectStorage:

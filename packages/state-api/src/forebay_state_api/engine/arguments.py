@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -38,6 +39,23 @@ def checked_uid(uid: object) -> str:
         )
     escaped(uid, "the uid")
     return uid
+
+
+def checked_key_alias(given: object, columns: Sequence[str], uid: str) -> Mapping[str, str]:
+    """Return the former names of key columns, by their names."""
+    alias = {} if given is None else given
+    if not isinstance(alias, Mapping) or not all(isinstance(name, str) for name in alias.values()):
+        raise ConfigurationError(
+            f"operator {uid!r}: key_alias= maps a key column to its former name, like "
+            f"{{'account': 'user'}}, and not {given!r}"
+        )
+    unknown = [name for name in alias if name not in columns]
+    if unknown:
+        raise ConfigurationError(
+            f"operator {uid!r}: key_alias= names {unknown[0]!r}, which is no key column; the key "
+            f"columns are {', '.join(columns) or 'computed by a callable'}"
+        )
+    return alias
 
 
 def checked_restore(

@@ -95,10 +95,10 @@ def _code(make: Callable[..., CodeType], arguments: tuple[Any, ...], file: str) 
     return make(*arguments).replace(co_filename=file)
 
 
-def unpickled(data: bytes, what: str) -> Any:
+def unpickled(data: bytes, what: str, loads: Callable[[bytes], Any] = pickle.loads) -> Any:
     """Unpickle a fresh copy in a worker; `ConfigurationError` if that fails there."""
     try:
-        return pickle.loads(data)  # noqa: S301 - it comes from the job's own driver
+        return loads(data)
     except Exception as error:
         raise ConfigurationError(
             f"{what} arrived in a worker and cannot be unpickled there: {_shown(error)}. Install "

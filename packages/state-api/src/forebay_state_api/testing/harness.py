@@ -7,7 +7,6 @@ and older versions use the same protocol as on Spark.
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from forebay_state_api.engine.arguments import (
     FAIL,
     checked_error_column,
     checked_error_limit,
+    checked_key_alias,
     checked_lateness,
     checked_max_parallelism,
     checked_parallelism,
@@ -31,7 +31,7 @@ from forebay_state_api.engine.arguments import (
 from forebay_state_api.engine.checked_rows import CheckedRows
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
 from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
-from forebay_state_api.engine.pickling import naming_files, pickled_function
+from forebay_state_api.engine.pickling import naming_files, pickled_function, unpickled
 from forebay_state_api.engine.read_state import read_state
 from forebay_state_api.engine.record_calls import CallTry
 from forebay_state_api.engine.record_methods import (
@@ -52,6 +52,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.fake_clients import with_calls, with_clients
+from forebay_state_api.testing.fresh_copies import fresh_copy
 from forebay_state_api.testing.input_rows import InputRows, column_names, extractor
 from forebay_state_api.testing.job import KeyedJob, KeyedRow
 from forebay_state_api.testing.late_backend import late_backend
@@ -91,6 +92,7 @@ class FunctionHarness:
         types.
     :param key_type: the type of keys, as in descriptors; a tuple type for several columns. Default:
         keys of any type. State that a job on Spark stored has typed keys.
+    :param key_alias: as for ``keyed``: key column → its former name, under which state is stored.
     :param state_dir: the state directory; default: in memory. A directory that contains state is
         opened at its newest version.
     :param query: the query id under which state is stored.
@@ -137,6 +139,7 @@ class FunctionHarness:
         *,
         schema: Any = None,
         key_type: Any = None,
+        key_alias: Mapping[str, str] | None = None,
         uid: str = "test",
         backend: str = "heap",
         backend_options: Mapping[str, Any] | None = None,
@@ -220,8 +223,11 @@ class FunctionHarness:
                 f"clock= takes a ManualClock, or another object with now_us, not {clock!r}"
             )
         self._storage = OperatorStorage(root, self._job.operator)
+        key_names = () if callable(key_by) else column_names(key_by, "key_by", uid)
         self._rows = InputRows(
             uid=uid,
+            key_names=key_names,
+            key_alias=checked_key_alias(key_alias, key_names, uid),
             max_parallelism=max_parallelism,
             key_codec=self._job.key_codec,
             key_of=extractor(key_by, "key_by", "to key by", uid),
@@ -236,12 +242,12 @@ class FunctionHarness:
         if state_dir is not None:
             self._job.batch_id = self._newest()
         if self.version:
-            self._stored().check_key(self._job.key_codec)
+            self._check_keys(self._stored())
         self._job.compaction = plugins().compaction_service(compaction).open(root, {})
 
     def _fresh(self, pickled: bytes) -> Any:
         """Return a subtask's copy of the function, with what the test puts into it."""
-        function = with_clients(pickle.loads(pickled), self._fakes, self._uid)  # noqa: S301 - our own
+        function = with_clients(self._unpickled(pickled), self._fakes, self._uid)
         return with_calls(function, self._on_call, self._uid)
 
     # -- running ------------------------------------------------------------------------------
@@ -269,7 +275,7 @@ class FunctionHarness:
                 "or a KeyedBroadcastProcessFunction"
             )
         if self.version == 0 and self._job.restore is not None:
-            self._stored().check_key(self._job.key_codec)
+            self._check_keys(self._stored())
         records = self._rows.keyed(rows, 0)
         second = () if other is None else other
         broadcast = self._rows.broadcast(second) if self._has_broadcast else []
@@ -321,7 +327,7 @@ class FunctionHarness:
                     f"version {version} was not made yet; the newest one is {self.version}"
                 )
             self._job.batch_id = version
-        fn = pickle.loads(self._pickled) if function is None else function  # noqa: S301 - our own
+        fn = self._unpickled(self._pickled) if function is None else function
         self._configure(fn, self._job.parallelism if parallelism is None else parallelism)
         return self
 
@@ -394,7 +400,7 @@ class FunctionHarness:
 
     def _stored_state(self, descriptor: StateDescriptor, key: Any, namespace: Any) -> Any:
         stored, job = self._stored(), self._job
-        stored.check_key(job.key_codec)
+        self._check_keys(stored)
         self._rows.check_alike(key)
         backend, options = job.backend_class, job.options
         if self.version == 0 and stored.version != 0:
@@ -436,6 +442,9 @@ class FunctionHarness:
 
     # -- parts --------------------------------------------------------------------------------
 
+    def _check_keys(self, stored: Stored) -> None:
+        stored.check_keys(self._job.key_codec, self._rows.keyed_by(self._inputs))
+
     def _check_open(self) -> None:
         if self._closed:
             raise StateAccessError("the harness is closed")
@@ -448,6 +457,7 @@ class FunctionHarness:
         *,
         end: bool = False,
     ) -> list[Any]:
+        self._job.keyed_by = self._rows.keyed_by(self._inputs)
         out = self._job.process(
             self._pickled,
             records,
@@ -462,7 +472,7 @@ class FunctionHarness:
     def _put(self, descriptor: StateDescriptor, key: Any, namespace: Any, content: Any) -> None:
         self._check_open()
         _check_descriptor(descriptor)
-        self._rows.check_alike(key)
+        self._rows.written(key)
         place = canonical_key(self._job.key_codec.admit(key))
         group = key_group_of(place, self._job.max_parallelism)
         self._pending.put(descriptor, place, group, namespace, content)
@@ -497,6 +507,10 @@ class FunctionHarness:
                 "a harness copies functions: pip install 'forebay-state-api[testing]'"
             ) from error
         return pickled_function(fn, self._uid, naming_files(cloudpickle))
+
+    def _unpickled(self, pickled: bytes) -> Any:
+        what = f"operator {self._uid!r}: {self._function_name}"
+        return unpickled(pickled, what, fresh_copy)
 
     def _schema_check(self, schema: Any) -> Callable[[list[Any]], list[Any]]:
         """Return a function that checks emitted rows and applies the schema's names and types."""

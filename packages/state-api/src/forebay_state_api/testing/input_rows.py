@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import attrs
@@ -13,8 +14,9 @@ from forebay_state_api.codecs.field_names import as_declared
 from forebay_state_api.engine.rows import row_class
 from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.keys import canonical_key, key_group_of
+from forebay_state_api.keys import canonical_key, key_group_of, kind_of
 from forebay_state_api.testing.job import KeyedRow
+from forebay_state_api.versions.keyed_by import UNKNOWN, KeyColumn, KeyedBy
 
 T = TypeVar("T")
 
@@ -26,12 +28,15 @@ class InputRows:
     uid: str
     max_parallelism: int
     key_of: Callable[[Any], Any]
+    key_names: Sequence[str]
+    """The names of the key columns; empty if a callable makes the keys."""
+    key_alias: Mapping[str, str]
     key_codec: ValueCodec
     event_time_of: Callable[[Any], Any] | None
     order_by: Sequence[str]
     broadcast_order_by: Sequence[str]
-    _kinds: dict[Any, Any] = attrs.field(factory=dict, init=False)
-    """An example key for each kind of key seen in rows."""
+    _first: list[Any] = attrs.field(factory=list, init=False)
+    """The first key; empty before it."""
 
     def keyed(self, rows: Iterable[Any], side: int) -> list[KeyedRow]:
         """Return all rows of one input, with their keys, key groups and event times."""
@@ -41,7 +46,7 @@ class InputRows:
             try:
                 key = canonical_key(self.key_codec.admit(self.key_of(row)))
                 group = key_group_of(key, self.max_parallelism)
-                self._kinds.setdefault(_kind(key), key)
+                self._see(key)
                 keyed.append(KeyedRow(row, key, group, side, at_us))
             except (ValueError, TypeError) as error:
                 where = _where(position, side, row)
@@ -52,13 +57,36 @@ class InputRows:
         return keyed
 
     def check_alike(self, key: Any) -> None:
-        """Refuse a key of a kind that no row had; without rows so far, accept any."""
-        kind = _kind(canonical_key(self.key_codec.admit(key)))
-        if self._kinds and kind not in self._kinds:
-            had = ", ".join(f"{one!r:.100}" for one in self._kinds.values())
-            raise ConfigurationError(
-                f"operator {self.uid!r}: the rows had keys such as {had}, and "
-                f"{key!r:.100} is of another kind"
+        """Refuse a key of another kind than those before it; if it is the first, accept any."""
+        try:
+            self._check(canonical_key(self.key_codec.admit(key)))
+        except TypeError as error:
+            raise ConfigurationError(f"operator {self.uid!r}: {error}") from error
+
+    def written(self, key: Any) -> None:
+        """As `check_alike`, for a key that the test writes to: later ones are of its kind."""
+        self.check_alike(key)
+        self._see(canonical_key(self.key_codec.admit(key)))
+
+    def keyed_by(self, inputs: int) -> KeyedBy:
+        """Return what is known of the key columns of each of ``inputs`` inputs."""
+        kinds = [kind for key in self._first for kind in _columns_of(_kind(key))]
+        names = self.key_names or [""] * len(kinds)
+        columns = [
+            KeyColumn(name, kind, self.key_alias.get(name, ""))
+            for name, kind in zip(names, kinds or [""] * len(names), strict=True)
+        ]
+        return KeyedBy([columns] * inputs) if columns else UNKNOWN
+
+    def _see(self, key: Any) -> None:
+        self._check(key)
+        self._first[:] = self._first or [key]
+
+    def _check(self, key: Any) -> None:
+        if any(_kind(first) != _kind(key) for first in self._first):
+            raise TypeError(
+                f"the keys before it are such as {self._first[0]!r:.100}, and {key!r:.100} is of "
+                "another kind: key columns have one type"
             )
 
     def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
@@ -84,7 +112,7 @@ class InputRows:
     def _sorted(
         self, given: list[T], columns: Sequence[str], row_of: Callable[[T], Any]
     ) -> list[T]:
-        def ranks(one: T) -> list[tuple[bool, Any]]:
+        def ranks(one: T) -> list[tuple[int, Any]]:
             row = row_of(one)
             return [_rank(column_of(row, name, "to order by", self.uid)) for name in columns]
 
@@ -154,15 +182,16 @@ def _instant(value: datetime) -> datetime:
 def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], Any]:
     """Return a function from a row to a column's value, to a tuple of several, or ``given`` itself.
 
-    ``what`` names the argument, and ``purpose`` the use of the columns, in errors.
+    One name in a list is one column, as for ``keyed``. ``what`` names the argument, and ``purpose``
+    the use of the columns, in errors.
     """
     if callable(given):
         return given  # type: ignore[no-any-return]  # as the user wrote it
     names = column_names(given, what, uid)
     if not names:
         raise ConfigurationError(f"operator {uid!r}: {what} needs at least one column")
-    if len(names) == 1 and isinstance(given, str):
-        return lambda row: column_of(row, given, purpose, uid)
+    if len(names) == 1:
+        return lambda row: column_of(row, names[0], purpose, uid)
     return lambda row: tuple(column_of(row, name, purpose, uid) for name in names)
 
 
@@ -197,12 +226,31 @@ def column_of(row: Any, name: str, purpose: str, uid: str) -> Any:
 
 def _kind(key: Any) -> Any:
     """Return a value that is the same for all keys that may be equal to each other."""
-    return tuple(map(_kind, key)) if isinstance(key, tuple) else type(key)
+    return tuple(map(_kind, key)) if isinstance(key, tuple) else kind_of(key)
 
 
-def _rank(value: Any) -> tuple[bool, Any]:
-    """Return a sort key that puts nulls last, as Spark's workers do."""
-    return value is None, value
+def _columns_of(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Return a sort key that puts nulls last and NaN before them, as Spark's workers do.
+
+    Raises `TypeError` for what cannot be ordered by there.
+    """
+    if value is None:
+        return 2, None
+    if isinstance(value, (list, tuple, dict, set)):
+        raise TypeError(f"a {type(value).__name__} has no order")
+    if _is_nan(value):
+        return 1, None
+    if type(value) is date:
+        value = datetime.combine(value, time())
+    return 0, value
+
+
+def _is_nan(value: Any) -> bool:
+    return value.is_nan() if isinstance(value, Decimal) else bool(value != value)  # noqa: PLR0124
 
 
 def _no_row(given: Any) -> str:

@@ -56,6 +56,7 @@ from forebay_state_api.versions import (
     RunIdentity,
     operator_folder,
 )
+from forebay_state_api.versions.keyed_by import UNKNOWN
 from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.manifest import lineages_of
 from forebay_state_api.versions.reader import open_version
@@ -141,6 +142,8 @@ class KeyedJob:
         self.lateness_us = [one // MICROSECOND for one in both]
         self.cache_bytes = cache_bytes
         self.error_rows = error_rows
+        self.keyed_by = UNKNOWN
+        """The key columns, where the rows have names: set them before a micro-batch."""
         self.checkpoint: Checkpoint | None = None
         """The query's checkpoint: set it for a job that runs like a stream."""
         self.batch_id = 0
@@ -286,6 +289,7 @@ class KeyedJob:
             uid=self.uid,
             max_parallelism=self.max_parallelism,
             backend_name=self.backend_class.name,
+            keyed_by=self.keyed_by,
         )
 
     @property

@@ -16,6 +16,7 @@ from forebay_state_api.versions.reader import VersionReader, open_version
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions import OperatorStorage, RestoreFrom
+    from forebay_state_api.versions.keyed_by import KeyedBy
 
 
 @attrs.frozen(kw_only=True)
@@ -49,11 +50,12 @@ class Stored:
         """Open the version, pinned."""
         return open_version(self.storage, **self.where())
 
-    def check_key(self, declared: ValueCodec) -> None:
-        """Refuse keys of a type other than the stored keys'."""
+    def check_keys(self, declared: ValueCodec, keyed_by: KeyedBy) -> None:
+        """Refuse keys of other columns or of another type than those of the stored keys."""
         if self.version == 0:
             return
         with self.opened() as reader:
+            keyed_by.check(reader.manifests, self.uid)
             described = {
                 name: description
                 for manifest in reader.manifests

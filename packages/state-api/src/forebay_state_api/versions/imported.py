@@ -68,6 +68,8 @@ class ImportTarget:
     """The location of that checkpoint."""
     replaces: str | None = None
     """The run whose copy of the version it replaces."""
+    keyed_by: Sequence[Sequence[Sequence[str]]] = ()
+    """`Manifest.keyed_by`."""
 
     @classmethod
     def replacing(cls, storage: ObjectStorage, reader: VersionReader) -> Self:
@@ -91,6 +93,7 @@ class ImportTarget:
             batch_ms=max(manifest.batch_ms for manifest in reader.manifests),
             location=record.location,
             replaces=run_key,
+            keyed_by=reader.manifests[0].keyed_by,
         )
 
 
@@ -297,6 +300,7 @@ def _manifest(
         generations=part.generations,
         operator_state=part.operator_state,
         times=part.times,
+        keyed_by=target.keyed_by,
         **committed_fields(
             part.committed, operator_files=part.operator_files, metrics=part.metrics
         ),

@@ -70,6 +70,9 @@ class Manifest:
     none, and for a subtask without rows, which does not learn it."""
     times: Mapping[str, Any] = attrs.field(factory=dict)
     """The timers' clocks, as plain data; empty for an operator without timers."""
+    keyed_by: Sequence[Sequence[Sequence[str]]] = ()
+    """The names and kinds of each keyed input's key columns, as `KeyedBy.plain`; empty if nothing
+    is known about them, as in manifests of releases that did not store them."""
 
     @property
     def id(self) -> str:

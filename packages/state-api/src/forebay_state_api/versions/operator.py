@@ -23,6 +23,7 @@ from forebay_state_api.versions.commit import (
 from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.forks import ForkSource
+from forebay_state_api.versions.keyed_by import UNKNOWN, KeyedBy
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version
@@ -41,13 +42,20 @@ class OperatorVersions:
     """The versions of one operator's state. Keeps nothing in memory that correctness depends on."""
 
     def __init__(
-        self, storage: ObjectStorage, *, uid: str, max_parallelism: int, backend_name: str
+        self,
+        storage: ObjectStorage,
+        *,
+        uid: str,
+        max_parallelism: int,
+        backend_name: str,
+        keyed_by: KeyedBy = UNKNOWN,
     ) -> None:
         """``storage`` is rooted at the operator's folder (`layout.operator_folder`)."""
         self.storage = storage
         self.uid = uid
         self.max_parallelism = max_parallelism
         self.backend_name = backend_name
+        self.keyed_by = keyed_by
 
     def begin(
         self,
@@ -76,8 +84,9 @@ class OperatorVersions:
         where it is known.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
-        stored where state is expected or it does not fit this operator, `CorruptStateError` when
-        the version to be opened is incomplete, or missing.
+        stored where state is expected or it does not fit this operator, `StateMigrationError` when
+        it is kept under other key columns, `CorruptStateError` when the version to be opened is
+        incomplete, or missing.
         """
         entering = Entering(
             run=run,
@@ -105,6 +114,7 @@ class OperatorVersions:
         check_subtask(made, self.uid)
         mark(self.storage, made, self.uid)
         opened = self._opened(made, entry.since, record)
+        self.keyed_by.check(opened.manifests, self.uid)
         return TaskVersion(self, entering, made, opened, now_us, batch_ms)
 
     def _opened(self, made: Coordinates, since: int, record: RunRecord | None) -> _Opened:
@@ -313,6 +323,7 @@ class TaskVersion:
             generations=self._merged("generations", generations or {}),
             operator_state=operator_state or {},
             times=times or {},
+            keyed_by=self._operator.keyed_by.known_from(self.manifests).plain(),
             **fields,
         )
         put_manifest(self._operator.storage, manifest)
