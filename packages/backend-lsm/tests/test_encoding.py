@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of, pack_elements, unpack_elements
 from forebay_backend_lsm.files import Kind
-from forebay_backend_lsm.memtable import Memtable
+from forebay_backend_lsm.memtable import Memtable, Memtables
 from forebay_state_api.contract.changes import ABSENT, Shape
 
 
@@ -77,15 +77,21 @@ def test_joined_lists_come_back_in_pages(kit, ttl):
     check()
 
 
-def test_a_memtable_knows_its_size_and_its_parts_do_not_move(kit):
-    spec = kit.spec()
-    memtable, addressing = Memtable(spec), Addressing(spec)
-    assert memtable.size == 0
+def test_memtables_know_their_size_and_their_parts_do_not_move(kit):
+    spec, both = kit.spec(), Memtables()
+    memtable, addressing = Memtable(spec, both), Addressing(spec)
+    other = Memtable(kit.spec("other"), both)
+    assert (both.bytes, both.filled) == (0, {})
     memtable.add(addressing, kit.points({str(n): n for n in range(100)}))
-    view, size = memtable.runs, memtable.size
+    view, size = memtable.runs, both.bytes
     memtable.add(addressing, kit.points({"a": 1}))
     assert (len(view), len(memtable.runs)) == (1, 2)
-    assert memtable.size > size > 100 * 20
+    assert both.bytes > size > 100 * 20
+    small = both.bytes - size
+    other.add(addressing, kit.points({"a": 1}))
+    assert both.filled == {"s": memtable, "other": other}
     taken = memtable.take()
     assert [len(run.cells) for run in taken] == [100, 1], "oldest first"
-    assert (memtable.runs, memtable.size) == ((), 0)
+    assert (memtable.runs, both.bytes, both.filled) == ((), small, {"other": other})
+    assert memtable.take() == (), "an empty one"
+    assert both.bytes == small

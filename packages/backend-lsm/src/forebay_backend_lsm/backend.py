@@ -11,6 +11,7 @@ from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.compactions import Compactions
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.file_reader import FileSource, OperatorStorage, open_sources
+from forebay_backend_lsm.memtable import Memtables
 from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.runs import FileRun
 from forebay_backend_lsm.snapshot import write_memtables
@@ -58,6 +59,7 @@ class LsmBackend(StateBackend):
         """The opened files, oldest first."""
         self._sources: Final = {**sources}
         self._tables: Final[dict[str, LsmTable]] = {}
+        self._memtables: Final = Memtables()
         self._new: Final[list[StateFile]] = []
         """Files that this batch has written."""
         self._swept: Final[dict[str, int]] = _swept(opening)
@@ -82,7 +84,9 @@ class LsmBackend(StateBackend):
                     reader_of(stored, spec)
             runs = [run for file in self._files for run in self._runs(file, spec)]
             swept = self._swept.get(spec.name, 0)
-            self._tables[spec.name] = LsmTable(spec, runs[::-1], self._applied, swept)
+            self._tables[spec.name] = LsmTable(
+                spec, runs[::-1], self._memtables, self._applied, swept
+            )
         return self._tables[spec.name]
 
     def stored_bytes(self) -> Mapping[str, int]:
@@ -152,18 +156,19 @@ class LsmBackend(StateBackend):
 
     def _applied(self) -> None:
         """Spill the memtables to a file when they take up too much memory."""
-        size = sum(table.memtable.size for table in self._tables.values())
+        size = self._memtables.bytes
         if size <= self._options.memtable_bytes:
             return
         _log.debug("operator %s: spills %d bytes of changes", self._opening.uid, size)
         for file, data in self._write(self._opening.version + 1):
-            self._sources[file.name] = self._storage.keep(file, data)
-            for table in self._tables.values():
+            self._sources[file.name] = source = self._storage.keep(file, data)
+            for name in source.file.tables:
+                table = self._tables[name]
                 table.files = (*self._runs(file, table.spec), *table.files)
 
     def _write(self, version: int) -> Sequence[tuple[StateFile, bytes]]:
         """Write all memtables as one file, and empty them; do nothing if they are empty."""
-        memtables = [table.memtable for _, table in sorted(self._tables.items())]
+        memtables = [memtable for _, memtable in sorted(self._memtables.filled.items())]
         written = write_memtables(memtables, self._opening, self._options, version)
         self._new.extend(file for file, _ in written)
         return written

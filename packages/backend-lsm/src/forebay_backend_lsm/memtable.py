@@ -17,12 +17,23 @@ from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Changes
 
 
+class Memtables:
+    """What all tables of a backend hold in memory, known without a look at each of them."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """Bytes of all parts."""
+        self.filled: Final[dict[str, Memtable]] = {}
+        """Table → its memtable, for those that have parts."""
+
+
 class Memtable:
     """The parts of one table, newest first."""
 
-    def __init__(self, spec: TableSpec) -> None:
-        """Begin without parts."""
+    def __init__(self, spec: TableSpec, among: Memtables) -> None:
+        """Begin without parts; ``among`` are the memtables of all tables."""
         self.spec: Final = spec
+        self._among: Final = among
         self.runs: tuple[MemoryRun, ...] = ()
         """Replaced, never modified: a reader that holds the tuple has a stable view."""
 
@@ -32,11 +43,6 @@ class Memtable:
         spec = self.spec
         return TableHeader(spec.name, spec.description(), ttl=spec.ttl)
 
-    @property
-    def size(self) -> int:
-        """Bytes of all parts."""
-        return sum(run.size for run in self.runs)
-
     def add(self, addressing: Addressing, changes: Changes) -> None:
         """Add changes, which are newer than all added before."""
         cells = cells_of(self.spec, addressing, changes)
@@ -45,9 +51,14 @@ class Memtable:
 
     def put(self, cells: Cells) -> None:
         """Add sorted cells, which are newer than all added before."""
-        self.runs = (MemoryRun(self.spec, cells), *self.runs)
+        run = MemoryRun(self.spec, cells)
+        self.runs = (run, *self.runs)
+        self._among.filled[self.spec.name] = self
+        self._among.bytes += run.size
 
     def take(self) -> Sequence[MemoryRun]:
         """Remove all parts and return them, oldest first."""
         runs, self.runs = self.runs, ()
+        self._among.filled.pop(self.spec.name, None)
+        self._among.bytes -= sum(run.size for run in runs)
         return runs[::-1]

@@ -23,7 +23,7 @@ from forebay_backend_lsm.addressing import (
 from forebay_backend_lsm.batched_reads import Reads, contents, where
 from forebay_backend_lsm.export import exported_points
 from forebay_backend_lsm.files import Kind
-from forebay_backend_lsm.memtable import Memtable
+from forebay_backend_lsm.memtable import Memtable, Memtables
 from forebay_backend_lsm.ranges import RangeScan, entries_of
 from forebay_backend_lsm.runs import FileRun, MemoryRun
 from forebay_backend_lsm.scans import ListScan, MapScan
@@ -46,15 +46,17 @@ class LsmTable(Table):
         self,
         spec: TableSpec,
         files: Sequence[FileRun],
+        memtables: Memtables,
         applied: Callable[[], None],
         swept: int = 0,
     ) -> None:
-        """``files`` are in order, newest first; ``applied`` is called after each `apply`.
+        """``files`` are in order, newest first; ``memtables`` are those of all tables.
 
+        ``applied`` is called after each `apply`.
         ``swept`` is the address at which the next sweep begins.
         """
         self.spec: Final = spec
-        self.memtable: Final = Memtable(spec)
+        self.memtable: Final = Memtable(spec, memtables)
         self.files: tuple[FileRun, ...] = tuple(files)
         """Newest first; replaced, never modified."""
         self.swept = swept
