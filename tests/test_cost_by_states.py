@@ -28,7 +28,7 @@ BYTES_SPILLED = 60
 """For each state, so that a micro-batch spills as often with any number of them."""
 ROWS = [("ann",), ("bob",)]
 MEASURES = ("forebay_state_api/metrics/", "forebay_state_api/versions/figures.py")
-"""What they do depends on how long things take, and on how many digits figures have."""
+"""Modules whose work depends on how long things take, and on how many digits figures have."""
 
 Work = Counter[CodeType]
 

@@ -18,7 +18,7 @@ from forebay_state_api.contract.changes import Changes
 
 
 class Memtables:
-    """What all tables of a backend hold in memory, known without a look at each of them."""
+    """The memtables of a backend that have parts, and their size, without a look at all tables."""
 
     def __init__(self) -> None:
         self.bytes = 0
