@@ -19,7 +19,7 @@ from forebay_state_api import (
     StateAccessError,
     ValueStateDescriptor,
 )
-from forebay_state_api.engine import awaits
+from forebay_state_api.engine import cancelling
 from forebay_state_api.testing import FunctionHarness
 
 N = ValueStateDescriptor("n", int, default=0)
@@ -126,7 +126,7 @@ async def _swallows_in_a_task(f: Any, row: Any) -> None:
 def test_a_record_that_swallows_its_cancellation_does_not_hold_up_the_failure(
     call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaits, "CLOSING_S", 0.05)
+    monkeypatch.setattr(cancelling, "CLOSING_S", 0.05)
     with counting(call) as h:
         with pytest.raises(FunctionError, match=r"key 'fails'.*bad row"):
             h.process([{"k": "insists"}, {"k": "fails"}])

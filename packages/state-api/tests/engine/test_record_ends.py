@@ -17,7 +17,7 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.engine import awaits
+from forebay_state_api.engine import cancelling
 from forebay_state_api.engine.failed_record import FailedRecord
 from forebay_state_api.testing import FunctionHarness, VirtualClock
 
@@ -154,7 +154,7 @@ def test_a_record_that_swallows_its_cancellation_is_closed(
 def test_a_failed_batch_names_what_swallows_its_cancellation(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaits, "CLOSING_S", 5)
+    monkeypatch.setattr(cancelling, "CLOSING_S", 5)
     with (
         caplog.at_level(logging.WARNING, "forebay_state_api"),
         harness(_child_swallows, record_timeout=60) as running,

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from forebay_state_api.engine.forced_end import close_coroutine
 from forebay_state_api.engine.record_task import RecordTask
 from forebay_state_api.engine.wait_limit import WaitLimit
-from forebay_state_api.engine.waiting_lines import where_it_waits
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import current_scheduler, enter_scheduler
 from forebay_state_api.metrics.engine import EngineMetrics
@@ -41,9 +40,6 @@ _LOOPS: Final = threading.local()
 
 TURN_EVERY_S: Final = 0.001
 """Seconds for which records are admitted between turns of the loop."""
-
-CLOSING_S: Final = 10.0
-"""Seconds that cancelled records of a failed micro-batch have for their ``finally`` blocks."""
 
 
 class Steps(Protocol):
@@ -66,10 +62,10 @@ class Steps(Protocol):
     def hold(self) -> Record:
         """Return the current record, with one more step to come."""
 
-    def arrive(
+    def go_on_with(
         self, record: Any, namespace: Any, callback: Callable[[Any], object], value: Any
     ) -> None:
-        """Run a step of ``record`` that waited for others."""
+        """Run a step of ``record`` that waited for the loop."""
 
     def wait_for_foreign(self, record: Record, future: asyncio.Future[Any]) -> None:
         """Let the running record wait for a future of the loop."""
@@ -78,9 +74,6 @@ class Steps(Protocol):
         self, record: Record, namespace: Any, callback: Callable[[Any], object]
     ) -> None:
         """Run the step of a record that waited for such a future."""
-
-    def run_ready_quietly(self) -> bool:
-        """Run the steps of cancelled records; return whether there were any."""
 
 
 def loop_of_thread() -> asyncio.AbstractEventLoop | None:
@@ -147,6 +140,8 @@ class Awaits:
         """Runs the records that can go on, as a job of a thread whose loop always turns."""
         self.post: Callable[[Callable[[], object]], None] | None = getattr(_LOOPS, "post", None)
         """Runs a job on the thread that always turns the loop, if there is one."""
+        self.must_stop_at: float | None = None
+        """The time of `time.monotonic` at which `LoopWatch` stops the loop, whatever runs on it."""
         self._posted = False
         self._entered: RecordTask | None = None
         self.spare = RecordTask(loop, self._running_record)
@@ -326,74 +321,6 @@ class Awaits:
         if self.go_on is not None:
             self.go_on()
 
-    # -- cancelling ---------------------------------------------------------------------------
-
-    def cancel_all(self) -> None:
-        """Cancel the records of a failed micro-batch, and wait for their ``finally`` blocks."""
-        scheduler = self.scheduler
-        scheduler.current = None
-        for record in scheduler.busy.values():
-            record.waiting = None
-            cancel(record)
-        parents = [record for record in scheduler.busy.values() if record.children]
-        deadline = self.loop.time() + CLOSING_S
-        while (left := deadline - self.loop.time()) > 0:
-            if scheduler.run_ready_quietly():
-                parents = [record for record in parents if not cancel_children(record)]
-                continue
-            if not self.in_flight:
-                break
-            self.wait(scheduler.waking_inbox, left)
-        for record in scheduler.busy.values():
-            if is_under_way(record):
-                close_by_force(record)
-
-
-def steps_under_way(record: Record) -> list[Any]:
-    """Return the steps of a record's coroutines that have not ended."""
-    steps = (record.driver, *(record.driven or ()))
-    return [one for one in steps if one is not None and not one.ended]
-
-
-def is_under_way(record: Record) -> bool:
-    """Return whether coroutines or children of a record have not ended."""
-    return bool(record.children) or bool(steps_under_way(record))
-
-
-def cancel(record: Record) -> None:
-    """Cancel the coroutines of a record, or where all have ended its children.
-
-    Their ``finally`` blocks run. Coroutines come first: one that waits for a group of children
-    cancels them itself, and a second time would end their ``finally`` blocks.
-    """
-    for steps in steps_under_way(record):
-        steps.cancel()
-    cancel_children(record)
-
-
-def cancel_children(record: Record) -> bool:
-    """Cancel the children that nobody has cancelled; return false if it is too early."""
-    if not all(steps.cancellation_taken for steps in steps_under_way(record)):
-        return False
-    for child in tuple(record.children or ()):
-        if not child.cancelling():
-            child.cancel()
-    return True
-
-
-def close_by_force(record: Record) -> None:
-    """Close what has not ended within `CLOSING_S` of its cancellation, and log where it waits."""
-    _log.warning(
-        "a record of key %.200r was cancelled and did not end within %g s: its code catches "
-        "asyncio.CancelledError, and is closed%s",
-        record.key,
-        CLOSING_S,
-        where_it_waits(record),
-    )
-    for child in tuple(record.children or ()):
-        child.get_coro().close_by_force()
-        child.cancel()
-
 
 class ForeignWait:
     """A record's wait for a foreign future, or for the loop's next turn."""
@@ -413,7 +340,7 @@ class ForeignWait:
 
         def wake(_: object = None) -> None:
             awaits.end_wait(record)
-            scheduler.arrive(record, namespace, callback, None)
+            scheduler.go_on_with(record, namespace, callback, None)
             awaits.woke()
 
         awaits.begin_wait(record)
@@ -469,7 +396,7 @@ def _child_ended(record: Record, namespace: Any, task: asyncio.Task[Any]) -> Non
     if record.foreign and driver is not None and not driver.ended and not _has_failed(task):
         record.open -= 1  # the record waits for something else, often because of this child
         return
-    scheduler.arrive(record, namespace, partial(_keep_ended, record), task)
+    scheduler.go_on_with(record, namespace, partial(_keep_ended, record), task)
     scheduler.awaits.woke()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from forebay_state_api.engine import awaits
+from forebay_state_api.engine import cancelling
 from forebay_state_api.engine.awaits import Scope, raise_unread
 from forebay_state_api.engine.failed_record import (
     SHOWN_FAILURES,
@@ -57,7 +57,7 @@ class IsolatingScheduler(Scheduler):
         """
         self._error_limit = error_rows.limit
         self._first: list[FailedRecord] = []
-        self._closing = RecordDeadlines(awaits.CLOSING_S)
+        self._closing = RecordDeadlines(cancelling.CLOSING_S)
         self._times.append(self._closing)
 
     # -- the ends of records ------------------------------------------------------------------
@@ -199,7 +199,7 @@ class IsolatingScheduler(Scheduler):
             return  # the first error counts
         if self.fails_batch or not fails_alone(error):
             raise error
-        if self.awaits is not None and awaits.is_under_way(record):
+        if self.awaits is not None and cancelling.is_under_way(record):
             self._cancel(record, error)
         else:
             self._drop(record, error)
@@ -211,14 +211,14 @@ class IsolatingScheduler(Scheduler):
         self._closing.add(record)
         running: Any = self.current
         self.current = None
-        awaits.cancel(record)
+        cancelling.cancel(record)
         self.current = running
 
     def _end_cancelled(self, record: Any) -> None:
         if record.failed:
             return
-        awaits.cancel_children(record)
-        if not awaits.is_under_way(record):
+        cancelling.cancel_children(record)
+        if not cancelling.is_under_way(record):
             self._drop_apart(record, record.error)
 
     def _drop_apart(self, record: Any, error: Exception) -> None:
@@ -233,7 +233,7 @@ class IsolatingScheduler(Scheduler):
             super()._end_late(record, deadlines)
         self.mark, self.journal.last = len(self.rows_out), None
         if deadlines is self._closing:
-            awaits.close_by_force(record)
+            cancelling.close_by_force(record)
             self._drop_apart(record, record.error)
         else:
             self._fail_step(record, self._late(record, deadlines))

@@ -1,5 +1,7 @@
 """Warns of synchronous code that keeps a loop from turning while records wait for answers.
 
+It also stops loops on which cancelled code spins.
+
 A thread posts a beat to the loops of running subtasks a few times per second. A beat that did not
 run in time, while the user's code is on the loop's thread, means that this code blocks all calls.
 """
@@ -12,6 +14,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -84,12 +87,19 @@ class LoopWatch:
 
     def _look(self, awaits: Awaits, beat: _Beat) -> None:
         now = time.monotonic()
+        stop_at = awaits.must_stop_at
+        if stop_at is not None and now >= stop_at:
+            _call_on(awaits, awaits.loop.stop)
         if beat.done:
             self._beats[awaits] = again = _Beat(now)
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                awaits.loop.call_soon_threadsafe(again.run)
+            _call_on(awaits, again.run)
         elif now - beat.posted >= BLOCKED_S and awaits.in_flight:
             _warn(awaits, now - beat.posted)
+
+
+def _call_on(awaits: Awaits, call: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed
+        awaits.loop.call_soon_threadsafe(call)
 
 
 def _warn(awaits: Awaits, seconds: float) -> None:

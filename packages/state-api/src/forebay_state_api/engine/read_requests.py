@@ -5,6 +5,7 @@ A batch is sent when it is full or when no record can go on: no read waits for a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -70,8 +71,12 @@ class ReadRequests:
         self._executor: Executor | None = None
         self.queued = 0
         """Reads that have not been sent."""
-        self.outstanding = 0
-        """Batches that have been sent and not answered."""
+        self._sent: dict[int, list[Request]] = {}
+        """Batches that have been sent and not answered, by number.
+
+        The threads get their arguments only: a future that nobody keeps goes when it is answered.
+        """
+        self._numbers = itertools.count()
 
     def add(self, owner: object, read_many: ReadMany, namespace: Any, request: Request) -> None:
         """Queue a read. Those of one ``owner`` and namespace are sent in one call."""
@@ -87,10 +92,17 @@ class ReadRequests:
         """Send the queued reads to the backend's threads."""
         batches, self._queued, self.queued = list(self._queued.values()), {}, 0
         for read_many, namespace, requests in batches:
-            self.outstanding += 1
+            number = next(self._numbers)
+            self._sent[number] = requests
             self._counters.request_batches += 1
             self._counters.requests += len(requests)
-            self.executor().submit(self._execute, read_many, namespace, requests)
+            arguments = [request.argument for request in requests]
+            self.executor().submit(self._execute, number, read_many, namespace, arguments)
+
+    @property
+    def outstanding(self) -> int:
+        """Batches that have been sent and not answered."""
+        return len(self._sent)
 
     def executor(self) -> Executor:
         """The threads for reads, started on demand."""
@@ -109,21 +121,22 @@ class ReadRequests:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
 
-    def _execute(self, read_many: ReadMany, namespace: Any, requests: list[Request]) -> None:
+    def _execute(
+        self, number: int, read_many: ReadMany, namespace: Any, arguments: list[Any]
+    ) -> None:
         try:
-            answers = read_many(namespace, [request.argument for request in requests])
-            _check_count(len(requests), len(answers))
+            answers = read_many(namespace, arguments)
+            _check_count(len(arguments), len(answers))
         except BaseException as error:  # noqa: BLE001 - raised again on the task thread
-            self._post(partial(self._fail, error))
+            self._post(partial(self._fail, number, error))
         else:
-            self._post(partial(self._answered, requests, answers))
+            self._post(partial(self._answered, number, answers))
 
-    def _answered(self, requests: list[Request], answers: Sequence[Any]) -> None:
-        self.outstanding -= 1
-        self._answer(requests, answers)
+    def _answered(self, number: int, answers: Sequence[Any]) -> None:
+        self._answer(self._sent.pop(number), answers)
 
-    def _fail(self, error: BaseException) -> None:
-        self.outstanding -= 1
+    def _fail(self, number: int, error: BaseException) -> None:
+        del self._sent[number]
         if isinstance(error, Exception) and not isinstance(error, ForebayError):
             raise PluginError(
                 f"the state backend failed in a read: {type(error).__name__}: {error}"

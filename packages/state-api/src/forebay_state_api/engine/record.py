@@ -164,8 +164,12 @@ class Record:
         self.issued += 1
         self.push(self.issued, LAST, namespace, callback, value)
 
+    def push_next(self, namespace: Any, callback: Callable[[Any], object], value: Any) -> None:
+        """Schedule a step that was counted in `open`, before requests that have not completed."""
+        self.push(0, LAST, namespace, callback, value)
+
     def next_is(self, namespace: Any, callback: Callable[[Any], object], value: Any) -> None:
-        """Do as `push_arrival`, at less cost, where no step waits and none runs."""
+        """Do as `push_arrival` or `push_next`, at less cost, where no step waits and none runs."""
         self.issued += 1
         self.pushed += 1
         self.completed, self.reached = self.issued, self.pushed

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from sys import getrefcount
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.engine.forced_end import close_coroutine
 from forebay_state_api.engine.record_task import RecordTask
 from forebay_state_api.engine.waiting_lines import waiting_lines
-from forebay_state_api.job.futures import check_awaited
+from forebay_state_api.job.asyncio_future import StateWait
+from forebay_state_api.job.futures import StateFuture, check_awaited
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.awaits import Awaits
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
 
 
 _Future: Final = asyncio.Future
+
+
+def _references_of_a_task() -> int:
+    scope = SimpleNamespace(task=object())
+    return getrefcount(scope.task)
+
+
+_UNKEPT: Final = _references_of_a_task()
+"""The count of references to a task that nothing but its steps has."""
+
+_RUNS: Final = object()
+"""In place of what steps wait for, while one of them runs or is about to run."""
 
 
 class RecordCancelledError(Exception):
@@ -69,8 +82,8 @@ class RecordSteps:
         self._take = take
         self.ended = False
         """Whether the coroutine has ended."""
-        self.awaited: Any = None
-        """The future that it waits for; ``None`` also for a turn of the loop."""
+        self.awaited: Any = _RUNS
+        """The future that it waits for; ``None`` for a turn of the loop."""
         self._awaits = awaits
         self._record = record
         self._task: RecordTask | None = None
@@ -115,7 +128,7 @@ class RecordSteps:
             future.add_done_callback(self, context=awaits.wake_context)
         else:
             self._waits += 1
-            future._attach(partial(self._step, self._waits))
+            future._attach(StateWait(self._step, self._waits))
         if task is not None:
             task.interrupt_new_wait()
 
@@ -136,14 +149,15 @@ class RecordSteps:
     def _go_on(self, error: Any) -> None:
         task = self._task
         self.cancellation_taken = self._closing
-        self.awaited = None
+        self.awaited = _RUNS
         if task is None:
             self._advance(error)
             return
         awaits = self._awaits
         before = awaits.step_as(task)
+        cancellation = task.take_cancellation()
         try:
-            self._advance(task.take_cancellation() if error is None else error)
+            self._advance(cancellation if error is None else error)
         finally:
             awaits.step_as(before)
 
@@ -178,21 +192,27 @@ class RecordSteps:
         if self._record.driven:
             self._record.driven.discard(self)
 
+    def task_is_kept(self) -> bool:
+        """Return whether somebody else has its task, and may cancel it."""
+        return self._task is not None and getrefcount(self._task) > _UNKEPT
+
     # -- ending early -------------------------------------------------------------------------
 
     def interrupt(self, message: Any) -> bool:
         """End the wait with `asyncio.CancelledError`; the access itself takes effect."""
         awaited = self.awaited
-        if self.ended or self._awaits.scheduler.current is self._record:
+        if self.ended or awaited is _RUNS:
             return False
-        if asyncio.isfuture(awaited) and isinstance(awaited, asyncio.Future):
-            return awaited.cancel(msg=message)
+        if awaited is not None and not isinstance(awaited, StateFuture):
+            cancelled: bool = awaited.cancel(msg=message)
+            return cancelled
         self._waits += 1
+        self.awaited = _RUNS
         record, scheduler = self._record, self._awaits.scheduler
         record.open += 1
         error = asyncio.CancelledError(*(() if message is None else (message,)))
         interrupted: Callable[[Any], object] = self._interrupted
-        scheduler.arrive(record, self._namespace, interrupted, error)
+        scheduler.go_on_with(record, self._namespace, interrupted, error)
         self._awaits.woke()
         return True
 
@@ -206,7 +226,7 @@ class RecordSteps:
 
     def close(self) -> None:
         """Drop the coroutine, and cancel what it waits for."""
-        awaited, self.awaited = self.awaited, None
+        awaited, self.awaited = self.awaited, _RUNS
         self.ended = True
         if isinstance(awaited, asyncio.Future):
             awaited.cancel()

@@ -22,6 +22,10 @@ class Interruptible(Protocol):
     def coroutine(self) -> Any:
         """The coroutine that they run."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+
     def interrupt(self, message: Any) -> bool:
         """End the wait with `asyncio.CancelledError`; return false if it has ended already."""
 
@@ -89,8 +93,10 @@ class RecordTask:
     def cancel(self, msg: Any = None) -> bool:
         """Raise `asyncio.CancelledError` in the record where it waits, or where it waits next.
 
-        Returns false if the record has ended without having waited.
+        Returns false if the record's coroutine has ended.
         """
+        if self._steps is not None and self._steps.ended:
+            return False
         if self._steps is None and self._running is not None:
             self.cancelled_record = self._running()
             if self.cancelled_record is None:

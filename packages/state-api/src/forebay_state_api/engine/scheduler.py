@@ -28,6 +28,7 @@ from forebay_state_api.engine.awaits import (
     of_another_loop,
     raise_unread,
 )
+from forebay_state_api.engine.cancelling import cancel_all, may_be_cancelled
 from forebay_state_api.engine.loop_watch import loop_watch
 from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.read_requests import (
@@ -43,6 +44,7 @@ from forebay_state_api.engine.record_steps import RecordSteps
 from forebay_state_api.engine.task_thread import others_live
 from forebay_state_api.engine.waiting_lines import awaited_by, where_it_waits
 from forebay_state_api.errors import FunctionError, StateAccessError
+from forebay_state_api.job.asyncio_future import wait_of_task
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import (
@@ -503,7 +505,7 @@ class Scheduler:
         """Run the step of a record that waited for such a future."""
         awaits = self.awaits
         assert awaits is not None
-        # What `Awaits.end_wait` does, and `arrive` for a record of which nothing else waits.
+        # What `Awaits.end_wait` does, and `go_on_with` for a record of which nothing else waits.
         awaits.in_flight -= 1
         record.foreign -= 1
         if not record.foreign:
@@ -511,7 +513,7 @@ class Scheduler:
         if record.failed:
             return
         if record.stack or record.turns or record is self.current:
-            self.arrive(record, namespace, callback, None)
+            self.go_on_with(record, namespace, callback, None)
             return
         record.issued += 1
         record.pushed += 1
@@ -599,6 +601,21 @@ class Scheduler:
             return
         if record.stack or record.turns:
             record.push_arrival(namespace, callback, value)
+        else:
+            record.next_is(namespace, callback, value)
+        self.ready.append(record)
+
+    def go_on_with(
+        self, record: Record, namespace: Any, callback: Callable[[Any], object], value: Any
+    ) -> None:
+        """Schedule a step of ``record`` that waited for the loop: pending requests do not hold it.
+
+        So a wait with a time limit ends in time, whatever storage does.
+        """
+        if record.failed:
+            return
+        if record.stack or record.turns or record is self.current:
+            record.push_next(namespace, callback, value)
         else:
             record.next_is(namespace, callback, value)
         self.ready.append(record)
@@ -822,12 +839,18 @@ class Scheduler:
             if self.put_off and self._start_put_off():
                 moved = True
                 continue
-            try:
-                arrival = self._inbox.get_nowait()
-            except queue.Empty:
+            arrival = self._arrived()
+            if arrival is None:
                 return moved
             arrival()
             moved = True
+
+    def _arrived(self) -> Callable[[], object] | None:
+        """Return the next action for this thread, if one has arrived."""
+        try:
+            return self._inbox.get_nowait()
+        except queue.Empty:
+            return None
 
     def run_until(self, done: Callable[[], bool]) -> None:
         """Run steps, send requests and wait for answers, until ``done()``."""
@@ -856,16 +879,16 @@ class Scheduler:
         """Run until no record is in flight and no request is pending."""
         self.run_until(lambda: self.idle and not self.waiting_requests)
 
-    def _await_answer(self) -> None:
-        """Wait for an answer of storage, or for something foreign."""
+    def _await_answer(self, timeout_s: float | None = None) -> None:
+        """Wait for an answer of storage; the loop turns meanwhile."""
         awaits, clock = self.awaits, self.measures.clock
         arrival: Callable[[], object] = _nothing_arrived
         before = clock.switch(Phase.STATE_WAIT)
         try:
-            if awaits is not None and awaits.in_flight and isinstance(self._inbox, WakingInbox):
-                awaits.wait(self._inbox, None)
+            if awaits is not None and isinstance(self._inbox, WakingInbox):
+                awaits.wait(self._inbox, timeout_s)
             else:
-                arrival = self._inbox.get(timeout=self._left_s())
+                arrival = self._inbox.get(timeout=timeout_s or self._left_s())
         except queue.Empty:
             return  # a record is late
         finally:
@@ -874,11 +897,11 @@ class Scheduler:
 
     def _await_foreign(self) -> None:
         """Wait for what is foreign: futures of the loop's, or completed by other threads."""
-        clock = self.measures.clock
-        if self.awaits is not None and self.awaits.in_flight:
+        clock, awaits = self.measures.clock, self.awaits
+        if awaits is not None and self._loop_may_wake(awaits):
             before = clock.switch(Phase.CALL_WAIT)
             try:
-                answered = self.awaits.wait(self.waking_inbox, self._drain_timeout_s)
+                answered = awaits.wait(self.waking_inbox, self._drain_timeout_s)
             finally:
                 clock.switch(before)
             if not answered:
@@ -897,6 +920,10 @@ class Scheduler:
             limit = f"within the drain timeout of {self._drain_timeout_s:g} s"
             raise self._stuck(limit) from None
         arrival()
+
+    def _loop_may_wake(self, awaits: Awaits) -> bool:
+        """Return whether a turn of the loop may let a record go on."""
+        return bool(awaits.in_flight) or any(map(may_be_cancelled, self.busy.values()))
 
     def _left_s(self) -> float | None:
         """Return the seconds until the first record is late; ``None`` if there is no limit."""
@@ -935,19 +962,6 @@ class Scheduler:
             f"subtask{where_it_waits(record)}{self.describe_calls()}"
         )
 
-    def run_ready_quietly(self) -> bool:
-        """Run the steps of cancelled records; their errors come after the one that counts."""
-        moved = bool(self.ready)
-        while self.ready:
-            record = self.ready.popleft()
-            try:
-                if record.stack or record.turns:
-                    self._run_steps(record)
-            except Exception:  # noqa: BLE001 - this runs any user code
-                _log.debug("a cancelled record failed", exc_info=True)
-            self.current, self.tail = None, FRESH
-        return moved
-
     def run_in_scope(self, scope: Scope, run: Callable[[], object]) -> None:
         """Run what a timer of the loop does for a record."""
         before = enter_scheduler(self)
@@ -968,9 +982,7 @@ class Scheduler:
             self.bind_namespace(child.namespace)
         try:
             awaited = run(*arguments)
-            if isinstance(awaited, StateFuture):
-                awaited._asyncio_view()  # attached while the step lasts
-            return awaited
+            return wait_of_task(awaited) if isinstance(awaited, StateFuture) else awaited
         finally:
             child.namespace = context._namespace
             self._hold_back(record)
@@ -981,10 +993,43 @@ class Scheduler:
             if (record.stack or record.turns) and not record.failed:
                 self.ready.append(record)
 
+    # -- the end ------------------------------------------------------------------------------
+
     def cancel_all(self) -> None:
         """Cancel what is in flight, because the micro-batch has failed."""
         if self.awaits is not None and self.busy:
-            self.awaits.cancel_all()
+            self.current = None
+            cancel_all(self, self.awaits)
+
+    def run_quietly(self) -> bool:
+        """Run what can run of cancelled records; return whether there was anything.
+
+        Their errors come after the one that counts.
+        """
+        moved = False
+        while True:
+            if self.ready:
+                record = self.ready.popleft()
+                quietly(self._run_steps, record)
+            elif (arrival := self._arrived()) is not None:
+                quietly(arrival)
+            else:
+                return moved
+            self.current, self.tail = None, FRESH
+            moved = True
+
+    def wait_quietly(self, timeout_s: float) -> bool:
+        """Wait for what a cancelled record awaits; return false if nothing can arrive."""
+        if self.reads.queued:
+            self.reads.send()
+            return True
+        if self.reads.outstanding:
+            quietly(self._await_answer, timeout_s)
+            return True
+        if self.awaits is None or not self._loop_may_wake(self.awaits):
+            return False
+        self.awaits.wait(self.waking_inbox, timeout_s)
+        return True
 
     def close(self) -> None:
         """Release the threads; results of pending requests are ignored, coroutines are closed."""
@@ -1013,9 +1058,14 @@ def _nothing(_: object) -> None:
     """Do nothing; it holds a place in the order."""
 
 
-def close_quietly(driver: Any) -> None:
-    """Close a suspended coroutine; exceptions of its ``finally`` come too late to matter."""
+def quietly(run: Callable[..., object], *arguments: Any) -> None:
+    """Run code of a record that has failed or is cancelled; its errors come too late to matter."""
     try:
-        driver.close()
+        run(*arguments)
     except Exception:  # noqa: BLE001 - this may run any user code
-        _log.debug("an abandoned record failed when it was closed", exc_info=True)
+        _log.debug("a record failed after it was cancelled", exc_info=True)
+
+
+def close_quietly(driver: Any) -> None:
+    """Close a suspended coroutine."""
+    quietly(driver.close)

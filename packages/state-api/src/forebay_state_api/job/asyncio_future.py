@@ -1,33 +1,38 @@
 """State futures as asyncio sees them: members of ``gather``, ``wait_for`` and ``shield``.
 
-A task that awaits a state future, or a function of asyncio's that is given one, follows the
-protocol of `asyncio.Future`. Cancelling such a wait ends the wait alone: the access that the future
-belongs to takes effect as it would have.
+Functions of asyncio's use the protocol of `asyncio.Future`, which is here; a task that awaits a
+state future waits for a future of asyncio's (`wait_of_task`). Cancelling ends waits and nothing
+else: the access that the future belongs to takes effect as it would have.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
 class AsyncioView:
-    """Who waits for a state future by the protocol of asyncio."""
+    """The functions of asyncio's that wait for a state future."""
 
-    __slots__ = ("callbacks", "cancelled", "ended", "loop")
+    __slots__ = ("callbacks", "cancel_message", "cancelled", "ended", "loop")
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.callbacks: list[tuple[Callable[[Any], object], Any]] = []
+        self.callbacks: list[tuple[Callable[[Any], object], contextvars.Context]] = []
         self.cancelled = False
+        self.cancel_message: Any = None
         self.ended = False
 
     def tell(self, future: Any) -> None:
-        """Call the callbacks in the loop's next turn."""
+        """Call the callbacks in the loop's next turn. Callable from any thread."""
         callbacks, self.callbacks = self.callbacks, []
+        on_loop = asyncio._get_running_loop() is self.loop
+        call = self.loop.call_soon if on_loop else self.loop.call_soon_threadsafe
         for callback, context in callbacks:
-            self.loop.call_soon(callback, future, context=context)
+            call(callback, future, context=context)
 
 
 class AsyncioFuture:
@@ -37,6 +42,7 @@ class AsyncioFuture:
 
     _view: Any
     _attach: Any
+    _callbacks: Any
 
     @property
     def _asyncio_future_blocking(self) -> bool:
@@ -63,10 +69,12 @@ class AsyncioFuture:
         """Return the running loop: that of the record's subtask."""
         return asyncio.get_running_loop()
 
-    def add_done_callback(self, fn: Callable[[Any], object], *, context: Any = None) -> None:
+    def add_done_callback(
+        self, fn: Callable[[Any], object], *, context: contextvars.Context | None = None
+    ) -> None:
         """Call ``fn`` with this future, in a turn of the loop after it has ended."""
         view = self._asyncio_view()
-        view.callbacks.append((fn, context))
+        view.callbacks.append((fn, context or contextvars.copy_context()))
         if view.ended or view.cancelled:
             view.tell(self)
 
@@ -77,26 +85,40 @@ class AsyncioFuture:
         view.callbacks = [entry for entry in view.callbacks if entry[0] != fn]
         return before - len(view.callbacks)
 
-    def cancel(self, msg: object = None) -> bool:
-        """End all waits by asyncio's protocol; the access itself goes on and takes effect.
+    def cancel(self, msg: Any = None) -> bool:
+        """End all waits there are; the access itself goes on and takes effect.
 
-        Returns false if it has ended already.
+        Returns false if it has ended already. From then on it is cancelled for the functions of
+        asyncio, and a later ``await`` gives the result all the same.
         """
-        del msg
         if self.done():
             return False
         view = self._asyncio_view()
         view.cancelled = True
+        view.cancel_message = msg
         view.tell(self)
+        for _, _, callback, _ in tuple(self._callbacks or ()):
+            if isinstance(callback, StateWait):
+                callback.cancel(msg)
         return True
 
     def cancelled(self) -> bool:
-        """Return whether a wait for this future was cancelled."""
+        """Return whether `cancel` came before the end."""
         view: AsyncioView | None = getattr(self, "_view", None)
         return view is not None and view.cancelled
 
+    @property
+    def _cancel_message(self) -> Any:
+        """The argument of `cancel`; ``asyncio.gather`` reads it."""
+        return self._asyncio_view().cancel_message
+
+    def _make_cancelled_error(self) -> asyncio.CancelledError:
+        """Return the error of a cancelled wait; ``asyncio.gather`` calls it."""
+        message = self._cancel_message
+        return asyncio.CancelledError(*(() if message is None else (message,)))
+
     def done(self) -> bool:
-        """Return whether the result is known, or a wait for it was cancelled."""
+        """Return whether the result is known, or `cancel` was called."""
         view: AsyncioView | None = getattr(self, "_view", None)
         if view is None:
             return self._has_result()
@@ -115,10 +137,46 @@ class AsyncioFuture:
     def exception(self) -> BaseException | None:
         """Return the error; raise as `result` does where there is no outcome."""
         if self.cancelled():
-            raise asyncio.CancelledError
+            raise self._make_cancelled_error()
         if not self._has_result():
             raise asyncio.InvalidStateError("the state future is not done")
         return getattr(self, "_error", None)
 
     def _has_result(self) -> bool:
         return hasattr(self, "_value") or getattr(self, "_error", None) is not None
+
+
+class StateWait(partial[None]):
+    """A callback that resumes the coroutine that awaits a future, or cancels the wait."""
+
+    __slots__ = ()
+
+    def cancel(self, message: Any) -> None:
+        """End the wait, and nothing else."""
+        self.func.__self__.interrupt(message)  # type: ignore[attr-defined] # it is a method
+
+
+class WaitOfTask:
+    """A task's wait for a state future."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.future._asyncio_future_blocking = True
+
+    def end(self, _: object) -> None:
+        """Let the task take the result."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def interrupt(self, message: Any) -> None:
+        """Cancel the wait."""
+        self.future.cancel(msg=message)
+
+
+def wait_of_task(future: AsyncioFuture) -> asyncio.Future[None]:
+    """Return what a task waits for that awaits ``future``, whose result the coroutine takes."""
+    wait = WaitOfTask()
+    future._attach(StateWait(wait.end))
+    return wait.future
