@@ -13,10 +13,18 @@ import random
 from decimal import Decimal
 
 import pytest
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from forebay_spark_runtime import keyed
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor, key_group_of
+from forebay_spark_runtime import broadcast, keyed, ordered_wait
+from forebay_state_api import (
+    ConfigurationError,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ValueStateDescriptor,
+    key_group_of,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -84,6 +92,74 @@ def test_what_a_function_sees(spark):
     )
     assert row.kinds == "str, bytes, Decimal, date, datetime, datetime, dict, Row"
     assert (row.zone, row.z, row.n) == ("UTC", "y1", 1)
+
+
+OBJECTS = """
+    SELECT 'a' AS k, time'12:34:56.123456' AS t, array(time'12:00:00') AS ts,
+      parse_json('{"a": [1]}') AS v, map('x', parse_json('1'), 'y', NULL) AS vs,
+      st_geomfromwkb(X'0101000000000000000000F03F0000000000000040') AS g,
+      named_struct('v', parse_json('null')) AS s
+"""
+
+
+@pytest.mark.skipif(not hasattr(T, "Geometry"), reason="needs a pyspark with geometries")
+def test_functions_see_what_udfs_see_of_sparks_own_objects(spark):
+    """Times, variants, geometries, vectors: in, out, as a broadcast row and in a wait."""
+    vectors = spark.createDataFrame([("a", Vectors.dense([1.0, 2.0]))], ["k", "vector"])
+    df = spark.sql(OBJECTS).join(vectors, "k")
+    names = [name for name in df.columns if name != "k"]
+    udf = F.udf(repr, "string", useArrow=True)
+    seen_by_udfs = df.select([udf(name) for name in names]).first()
+
+    def seen(row, ctx):
+        yield tuple(repr(row[name]) for name in names)
+
+    class Rules(KeyedBroadcastProcessFunction):
+        def process_element(self, row, ctx):
+            yield from ()
+
+        def process_broadcast_element(self, row, ctx):
+            yield from seen(row, ctx)
+
+    async def ask(row, client):
+        return [([repr(row[name]) for name in names],)]
+
+    operator = keyed(df, "k", uid="objects", parallelism=1)
+    texts = "x array<string>"
+    assert operator.process(lambda row, ctx: [(list(*seen(row, ctx)),)], texts).first().x == [
+        *seen_by_udfs
+    ]
+    rules = operator.connect(broadcast(df)).process(
+        Rules(), ", ".join(f"{n} string" for n in names)
+    )
+    assert [*rules.first()] == [*seen_by_udfs]
+    assert ordered_wait(df, ask, texts).first().x == [*seen_by_udfs]
+    echoed = operator.process(lambda row, ctx: [row], df.schema)
+    assert str(echoed.first()) == str(df.first())
+
+
+@pytest.mark.skipif(not hasattr(T, "Geometry"), reason="needs a pyspark with variants")
+def test_types_are_checked_before_anything_runs(spark):
+    operator = keyed(spark.sql(OBJECTS), "k", uid="objects", parallelism=1)
+    with pytest.raises(ConfigurationError, match=r"column 'v' of type variant cannot be kept"):
+        operator.reduce(lambda before, row: row)
+    for schema in ("x struct<a:int,a:int>", "x array<struct<a:int,a:int>>"):
+        with pytest.raises(ConfigurationError, match=r"column 'x' .* two fields of one name: a, a"):
+            operator.process(lambda row, ctx: [], schema)
+    with pytest.raises(ConfigurationError, match="state_type= of map_with_state"):
+        operator.map_with_state(lambda row, value: (row, value), "k string", state_type=set[int])
+
+
+def test_reduce_over_char_and_varchar(spark):
+    spark.conf.set("spark.sql.preserveCharVarcharTypeInfo", "true")
+    try:
+        df = spark.sql("SELECT 'a' AS k, CAST('b' AS char(3)) AS c, CAST('c' AS varchar(3)) AS v")
+        assert "char(3)" in str(df.dtypes)
+        reduced = keyed(df, "k", uid="lengths", parallelism=1).reduce(lambda before, row: row)
+        assert reduced.dtypes == [("k", "string"), ("c", "string"), ("v", "string")]
+        assert [*reduced.first()] == ["a", "b  ", "c"]
+    finally:
+        spark.conf.unset("spark.sql.preserveCharVarcharTypeInfo")
 
 
 def test_a_row_that_does_not_fit(spark):

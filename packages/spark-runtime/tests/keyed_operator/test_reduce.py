@@ -6,7 +6,8 @@ import functools
 from typing import NamedTuple
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.ml.linalg import VectorUDT
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from forebay_spark_runtime.keyed_operator.reduce import running_reduce
 from forebay_state_api import (
@@ -18,6 +19,7 @@ from forebay_state_api import (
 from forebay_state_api.errors import ConfigurationError, OutputSchemaError
 
 SCHEMA = StructType().add("user", StringType()).add("n", LongType())
+TWO_NAMES = StructType().add("\u00b5g", LongType()).add("\u03bcg", LongType())
 CALLS = ListStateDescriptor("calls", int)
 
 
@@ -56,7 +58,7 @@ class Checkpointed(ReduceFunction, CheckpointedFunction):
 
 @pytest.mark.parametrize("fn", [added, added_later, functools.partial(added_later), Called()])
 def test_each_row_gives_the_rows_so_far(harness, fn):
-    made = harness(running_reduce(fn, SCHEMA), "user")
+    made = harness(running_reduce(fn, SCHEMA, "u"), "user")
     rows = [Row("a", 1), Row("b", 5), Row("a", 2)]
     assert sorted(made.process(rows)) == [("a", 1), ("a", 3), ("b", 5)]
     made.restart(parallelism=3)
@@ -64,7 +66,7 @@ def test_each_row_gives_the_rows_so_far(harness, fn):
 
 
 def test_operator_state_is_that_of_the_function(harness):
-    made = harness(running_reduce(Checkpointed(), SCHEMA), "user")
+    made = harness(running_reduce(Checkpointed(), SCHEMA, "u"), "user")
     assert made.process([Row("a", 0), Row("a", 0)])[-1] == ("a", 100)
     assert made.process([Row("a", 0)]) == [("a", 300)]
 
@@ -85,7 +87,7 @@ class Yielding(ReduceFunction):
 @pytest.mark.parametrize("fn", [yielding, yielding_later, Yielding(), functools.partial(yielding)])
 def test_a_generator_is_refused(fn):
     with pytest.raises(ConfigurationError, match="is a generator: return the row"):
-        running_reduce(fn, SCHEMA)
+        running_reduce(fn, SCHEMA, "u")
 
 
 def failing(first, second):
@@ -101,7 +103,7 @@ class Failing(ReduceFunction):
 def test_errors_name_the_function(harness, fn):
     name = getattr(fn, "__name__", "Failing")
     with pytest.raises(FunctionError, match=rf"^{name}\.reduce \(operator .*raised ZeroDivision"):
-        harness(running_reduce(fn, SCHEMA), "user").process([Row("a", 1)] * 2)
+        harness(running_reduce(fn, SCHEMA, "u"), "user").process([Row("a", 1)] * 2)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,14 @@ def test_a_row_that_does_not_fit_is_named(harness, row, says):
         return row
 
     wrong.__qualname__ = "wrong"
-    made = harness(running_reduce(wrong, SCHEMA), "user")
+    made = harness(running_reduce(wrong, SCHEMA, "u"), "user")
     with pytest.raises(OutputSchemaError) as caught:
         made.process([Row("a", 1)] * 2)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [VectorUDT(), ArrayType(VectorUDT()), TWO_NAMES])
+def test_a_column_that_state_cannot_hold_is_refused_by_name(kind):
+    says = r"operator 'u': reduce keeps rows .* column 'v' of type .* cannot be kept: .*Leave it"
+    with pytest.raises(ConfigurationError, match=says):
+        running_reduce(added, StructType().add("user", StringType()).add("v", kind), "u")

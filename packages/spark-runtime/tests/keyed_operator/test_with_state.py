@@ -98,3 +98,11 @@ def test_an_object_that_is_not_a_plain_callable_is_refused(fn):
     with pytest.raises(ConfigurationError, match="map_with_state takes a plain callable"):
         WithState(fn, many=False)
     WithState(functools.partial(running), many=False)
+
+
+@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize("state_type", [set[int], "a variant", "v int, v int", object(), "no type"])
+def test_a_type_of_no_state_is_refused_where_it_is_given(state_type, many):
+    method = "flat_map_with_state" if many else "map_with_state"
+    with pytest.raises(ConfigurationError, match=rf"^state_type= of {method}: "):
+        WithState(running, many=many, state_type=state_type)

@@ -1,4 +1,4 @@
-"""Checks of input types: which Spark types reach Python workers, and which Python can read.
+"""Checks of types: which Spark types reach Python workers, and which Python can read and write.
 
 The driver makes them before anything runs.
 """
@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 
+from forebay_spark_runtime.arrow.spark_objects import parts_of
 from forebay_state_api.errors import ConfigurationError
 
 Flaw: TypeAlias = "tuple[str, str] | None"
@@ -21,7 +22,7 @@ _IN_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 _UNKNOWN_TO_PYTHON: Final = tuple(
     getattr(spark, name)
-    for name in ("YearMonthIntervalType", "CalendarIntervalType", "TimeType")
+    for name in ("YearMonthIntervalType", "CalendarIntervalType")
     if hasattr(spark, name)
 )
 """Types that Spark's ``mapInArrow`` refuses; older versions of pyspark lack some of them."""
@@ -48,11 +49,13 @@ def schema_of(df: Any, operator: str) -> Any:
     """
     try:
         return df.schema
-    except PySparkException as error:
+    except (PySparkException, KeyError) as error:
         refuse_in_pipeline(error, operator)
-        if not isinstance(error, ValueError):
+        if not isinstance(error, ValueError | KeyError):
             raise
-        reason = str(error).splitlines()[0]
+        # pyspark looks up the Python class of a user-defined type that has none.
+        of_java = "a user-defined type without a class in Python"
+        reason = of_java if error.args == ("pyClass",) else str(error).splitlines()[0]
         raise ConfigurationError(
             f"{operator}: a column of the input is of a type that this pyspark does not know: "
             f"{reason}; cast it to string, or drop it"
@@ -75,6 +78,14 @@ def check_readable(fields: Iterable[Any], operator: str) -> None:
     _check(fields, operator, _cannot_be_read, "cannot be read")
 
 
+def check_writable(fields: Iterable[Any], operator: str) -> None:
+    """Raise `ConfigurationError` for the first output field that Python cannot write.
+
+    ``operator`` is named in the message.
+    """
+    _check(fields, operator, _cannot_be_written, "of the output cannot be written")
+
+
 def _check(fields: Iterable[Any], operator: str, flaw_of: Callable[[Any], Flaw], what: str) -> None:
     for field in fields:
         flaw = flaw_of(field.dataType)
@@ -93,7 +104,7 @@ def _cannot_travel(kind: Any) -> Flaw:
         return f"Python has no type for {kind.simpleString()}", "cast it to string"
     if _is_literal_of_nothing(kind):
         return "an empty literal has no type", "cast it to the type that is meant"
-    flaws = map(_cannot_travel, _parts(kind))
+    flaws = map(_cannot_travel, parts_of(kind))
     return next((flaw for flaw in flaws if flaw is not None), None)
 
 
@@ -104,6 +115,23 @@ def _is_literal_of_nothing(kind: Any) -> bool:
     return isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.NullType)
 
 
+def _cannot_be_written(kind: Any) -> Flaw:
+    if isinstance(kind, spark.UserDefinedType):
+        return _cannot_be_written(kind.sqlType())
+    if isinstance(kind, spark.StructType) and (flaw := _repeats_a_field(kind)) is not None:
+        return flaw
+    if (flaw := _cannot_travel(kind)) is not None:
+        return flaw
+    flaws = map(_cannot_be_written, parts_of(kind))
+    return next((flaw for flaw in flaws if flaw is not None), None)
+
+
+def _repeats_a_field(kind: Any) -> Flaw:
+    if len(set(kind.names)) == len(kind):
+        return None
+    return f"a struct has two fields of one name: {', '.join(kind.names)}", "rename them"
+
+
 def _cannot_be_read(kind: Any) -> Flaw:
     if isinstance(kind, spark.UserDefinedType):
         return _cannot_be_read(kind.sqlType())
@@ -111,22 +139,13 @@ def _cannot_be_read(kind: Any) -> Flaw:
         return flaw
     if isinstance(kind, spark.MapType) and _holds_arrays(kind.keyType):
         return "keys of a dict cannot hold arrays", "take its map_entries()"
-    if isinstance(kind, spark.StructType) and len(set(kind.names)) < len(kind):
-        return f"a struct has two fields of one name: {', '.join(kind.names)}", "rename them"
-    flaws = map(_cannot_be_read, _parts(kind))
+    if isinstance(kind, spark.StructType) and (flaw := _repeats_a_field(kind)) is not None:
+        return flaw
+    flaws = map(_cannot_be_read, parts_of(kind))
     return next((flaw for flaw in flaws if flaw is not None), None)
 
 
 def _holds_arrays(kind: Any) -> bool:
     if isinstance(kind, spark.UserDefinedType):
         return _holds_arrays(kind.sqlType())
-    return isinstance(kind, spark.ArrayType) or any(map(_holds_arrays, _parts(kind)))
-
-
-def _parts(kind: Any) -> list[Any]:
-    """Return the types that a nested type consists of."""
-    if isinstance(kind, spark.StructType):
-        return [field.dataType for field in kind]
-    if isinstance(kind, spark.MapType):
-        return [kind.keyType, kind.valueType]
-    return [kind.elementType] if isinstance(kind, spark.ArrayType) else []
+    return isinstance(kind, spark.ArrayType) or any(map(_holds_arrays, parts_of(kind)))

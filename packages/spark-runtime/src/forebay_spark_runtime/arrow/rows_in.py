@@ -3,18 +3,26 @@
 Rows are NamedTuples. Nested structs become NamedTuples too, maps become dicts, arrays become lists.
 Timestamps are ``datetime`` in UTC whatever the session's time zone: Python subtracts and adds
 datetimes of one zone by wall-clock time, which is wrong across a DST switch in any zone but UTC.
-Timestamps without time zone become naive datetimes.
+Timestamps without time zone become naive datetimes. Variants, geometries and values of user-defined
+types become the objects that Spark's UDFs get.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
-from itertools import repeat
+from itertools import pairwise, repeat, starmap
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, UserDefinedType
 
+from forebay_spark_runtime.arrow.spark_objects import (
+    DeclaredType,
+    MarkedStruct,
+    declared_types_of,
+    marked_struct,
+)
 from forebay_state_api.engine.rows import row_class
 
 ColumnReader: TypeAlias = Callable[[Any], list[Any]]
@@ -42,14 +50,21 @@ _UNREADABLE: Final[dict[type[Exception], tuple[str, str]]] = {
 """pyarrow's exception → the fault and the remedy."""
 
 
-def column_reader(kind: Any) -> ColumnReader:
-    """Return the reader for arrays of an Arrow type."""
+def column_reader(kind: Any, declared: DeclaredType = None) -> ColumnReader:
+    """Return the reader for arrays of an Arrow type.
+
+    ``declared`` is the Spark type of a column that holds values of a user-defined type; without it
+    they are read as their SQL type.
+    """
+    if isinstance(declared, UserDefinedType):
+        return _udt_reader(kind, declared)
     if pa.types.is_struct(kind):
-        return _struct_reader(kind)
+        marked = marked_struct(kind)
+        return _struct_reader(kind, declared) if marked is None else _marked_reader(kind, marked)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _list_reader(kind)
+        return _list_reader(kind, declared)
     if pa.types.is_map(kind):
-        return _map_reader(kind)
+        return _map_reader(kind, declared)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return _instants
     return _integers if pa.types.is_integer(kind) else _python_values
@@ -76,24 +91,52 @@ def _instants(array: Any) -> list[Any]:
         raise OverflowError("a timestamp outside the years 1 to 9999") from None
 
 
-def _struct_reader(kind: Any) -> ColumnReader:
-    fields = [kind.field(position) for position in range(kind.num_fields)]
-    make = row_class(tuple(field.name for field in fields))._make
-    readers = [column_reader(field.type) for field in fields]
+def _udt_reader(kind: Any, declared: UserDefinedType) -> ColumnReader:
+    sql_type: Any = declared.sqlType()
+    (inner,) = declared_types_of([StructField("value", sql_type)])
+    read_parts = column_reader(kind, inner)
 
     def read(array: Any) -> list[Any]:
-        columns = [reader(part) for reader, part in zip(readers, array.flatten(), strict=True)]
-        rows = list(map(make, zip(*columns, strict=True))) if columns else [make(())] * len(array)
-        if not array.null_count:
-            return rows
-        valid = array.is_valid().to_pylist()
-        return [row if there else None for row, there in zip(rows, valid, strict=True)]
+        return [None if one is None else declared.deserialize(one) for one in read_parts(array)]
 
     return read
 
 
-def _list_reader(kind: Any) -> ColumnReader:
-    read_elements = column_reader(kind.value_type)
+def _marked_reader(kind: Any, marked: MarkedStruct) -> ColumnReader:
+    positions = [kind.get_field_index(name) for name in marked.fields]
+
+    def read(array: Any) -> list[Any]:
+        parts = array.flatten()
+        columns = [parts[position].to_pylist() for position in positions]
+        return _valid(array, list(starmap(marked.cls, zip(*columns, strict=True))))
+
+    return read
+
+
+def _struct_reader(kind: Any, declared: Any) -> ColumnReader:
+    fields = [kind.field(position) for position in range(kind.num_fields)]
+    make = row_class(tuple(field.name for field in fields))._make
+    inner = [None] * len(fields) if declared is None else declared_types_of(declared)
+    readers = [column_reader(field.type, one) for field, one in zip(fields, inner, strict=True)]
+
+    def read(array: Any) -> list[Any]:
+        columns = [reader(part) for reader, part in zip(readers, array.flatten(), strict=True)]
+        rows = list(map(make, zip(*columns, strict=True))) if columns else [make(())] * len(array)
+        return _valid(array, rows)
+
+    return read
+
+
+def _valid(array: Any, rows: list[Any]) -> list[Any]:
+    """Return ``rows`` with ``None`` where ``array``, from which they were made, is null."""
+    if not array.null_count:
+        return rows
+    valid = array.is_valid().to_pylist()
+    return [row if there else None for row, there in zip(rows, valid, strict=True)]
+
+
+def _list_reader(kind: Any, declared: Any) -> ColumnReader:
+    read_elements = column_reader(kind.value_type, declared and declared.elementType)
     if read_elements in (_python_values, _integers):
         return _python_values
 
@@ -103,16 +146,17 @@ def _list_reader(kind: Any) -> ColumnReader:
     return read
 
 
-def _map_reader(kind: Any) -> ColumnReader:
-    read_keys, read_items = column_reader(kind.key_type), column_reader(kind.item_type)
-    as_lists = pa.list_(pa.struct([("k", kind.key_type), ("v", kind.item_type)]))
+def _map_reader(kind: Any, declared: Any) -> ColumnReader:
+    read_keys = column_reader(kind.key_type, declared and declared.keyType)
+    read_items = column_reader(kind.item_type, declared and declared.valueType)
 
     def read(array: Any) -> list[Any]:
-        lists = array.cast(as_lists)
-        keys, items = lists.flatten().flatten()
+        ends = array.offsets.to_pylist() if len(array) else [0]
+        first, count = ends[0], ends[-1] - ends[0]
+        keys, items = array.keys.slice(first, count), array.items.slice(first, count)
         entries = list(zip(read_keys(keys), read_items(items), strict=True))
-        cut = _cut(entries, lists.value_lengths().to_pylist())
-        return [None if entries is None else dict(entries) for entries in cut]
+        found = [dict(entries[start - first : end - first]) for start, end in pairwise(ends)]
+        return _valid(array, found)
 
     return read
 
@@ -142,11 +186,14 @@ class UnreadableValueError(Exception):
 class RowReader:
     """Converts the columns of one input to rows."""
 
-    def __init__(self, names: Sequence[str], kinds: Sequence[Any]) -> None:
-        """Take the columns' names and, in ``kinds``, their Arrow types."""
+    def __init__(
+        self, names: Sequence[str], kinds: Sequence[Any], declared: Sequence[DeclaredType] = ()
+    ) -> None:
+        """Take the columns' names, in ``kinds`` their Arrow types, and their `DeclaredType`."""
         self._names = names
         self._class = row_class(tuple(names))
-        self._readers = [column_reader(kind) for kind in kinds]
+        types = declared or [None] * len(names)
+        self._readers = [column_reader(*pair) for pair in zip(kinds, types, strict=True)]
 
     def rows(self, columns: list[Any]) -> Iterator[Any]:
         """Return the rows of equally long arrays; each row is made when it is read.

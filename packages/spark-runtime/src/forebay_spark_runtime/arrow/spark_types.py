@@ -38,6 +38,25 @@ def arrow_schema(spark: T.StructType) -> Any:
     return to_arrow_schema(spark, **_ZONE)
 
 
+def without_lengths(kind: Any) -> Any:
+    """Return a Spark type with strings in place of char and varchar, which Arrow does not have."""
+    if isinstance(kind, T.CharType | T.VarcharType):
+        return T.StringType()
+    if isinstance(kind, T.StructType):
+        return T.StructType(
+            [
+                T.StructField(one.name, without_lengths(one.dataType), one.nullable, one.metadata)
+                for one in kind
+            ]
+        )
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(without_lengths(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        key, value = without_lengths(kind.keyType), without_lengths(kind.valueType)
+        return T.MapType(key, value, kind.valueContainsNull)
+    return kind
+
+
 def spark_schema(arrow: pa.Schema) -> T.StructType:
     """Return the Spark schema of tables of state; times of day become text."""
     return T.StructType([T.StructField(field.name, _spark_type(field.type)) for field in arrow])

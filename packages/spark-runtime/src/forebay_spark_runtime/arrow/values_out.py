@@ -2,20 +2,22 @@
 
 pyarrow itself refuses most values that do not fit. This module refuses those that pyarrow would
 convert silently: a bool as a number and the reverse, a datetime as a date, an aware datetime for a
-type without zone, text as bytes, a number as a time span, and a number that is infinite as a float.
+type without zone, text as bytes, a number as a time span or a time of day, and a number that is
+infinite as a float.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forebay_spark_runtime.arrow.spark_objects import marked_struct, serialized
 from forebay_spark_runtime.arrow.time_zones import time_zone as zone_of
 from forebay_state_api.codecs.field_names import with_declared_names
 from forebay_state_api.user_frames import encodable
@@ -44,9 +46,10 @@ class ValueKind:
 
     def all_to_arrow(self, values: list[Any]) -> list[Any]:
         """Convert ``values``, which may include ``None``, for ``pa.array``."""
-        if set(map(type, values)) <= self.plain:
+        kinds = set(map(type, values))
+        if kinds <= self.plain:
             return values
-        convert = self.convert
+        values, convert = serialized(values, kinds), self.convert
         return [None if value is None else convert(value) for value in values]
 
 
@@ -58,6 +61,8 @@ def value_kind(kind: Any, time_zone: str) -> ValueKind:
     for is_such, make in _NESTED:
         if is_such(kind):
             return ValueKind(frozenset({_NONE}), make(kind, time_zone))
+    if pa.types.is_time(kind):
+        return ValueKind(frozenset({_NONE}), _time_of_day)
     if pa.types.is_timestamp(kind):
         to_arrow = _no_zone if kind.tz is None else _in_zone(zone_of(time_zone))
         return ValueKind(frozenset({_NONE}), to_arrow)
@@ -173,6 +178,14 @@ def _no_zone(value: Any) -> datetime:
     return value
 
 
+def _time_of_day(value: Any) -> time:
+    if not isinstance(value, time):
+        raise TypeError("not a time of day")
+    if value.tzinfo is not None:
+        raise ValueError("a time of day has no time zone")
+    return value
+
+
 def _in_zone(zone: tzinfo) -> Convert:
     def convert(value: Any) -> datetime:
         if not isinstance(value, datetime):
@@ -233,6 +246,14 @@ def _entries(value: Any) -> dict[Any, Any]:
 
 
 def _struct(kind: Any, time_zone: str) -> Convert:
+    marked = marked_struct(kind)
+    if marked is None:
+        return _fields(kind, time_zone)
+    cls, parts, from_fields = marked.cls, marked.parts, _fields(kind, time_zone)
+    return lambda value: parts(value) if isinstance(value, cls) else from_fields(value)
+
+
+def _fields(kind: Any, time_zone: str) -> Convert:
     fields = [kind.field(position) for position in range(kind.num_fields)]
     names = [field.name for field in fields]
     known = set(names)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+from pyspark.sql.types import UserDefinedType
 
 from forebay_spark_runtime.driver import session as sessions
 from forebay_state_api.engine.arguments import (
@@ -248,7 +249,7 @@ def no_column(name: object, purpose: str, names: Sequence[str], uid: str) -> Con
     )
 
 
-_UNORDERED: Final = ("map", "struct", "array", "variant")
+_UNORDERED: Final = ("map", "struct", "array", "variant", "geometry", "geography")
 
 
 def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
@@ -262,7 +263,7 @@ def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
         if name not in schema.names:
             raise no_column(name, "to order by", schema.names, uid)
         kind = schema[name].dataType.simpleString()
-        if kind.startswith(_UNORDERED):
+        if kind.startswith(_UNORDERED) or isinstance(schema[name].dataType, UserDefinedType):
             raise ConfigurationError(
                 f"operator {uid!r}: column {name!r} of type {kind} cannot be ordered by"
             )

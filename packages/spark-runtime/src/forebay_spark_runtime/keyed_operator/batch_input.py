@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, NoReturn, TypeVar
@@ -21,6 +21,7 @@ from forebay_spark_runtime.arrow.rows_in import (
     column_reader,
     shown,
 )
+from forebay_spark_runtime.arrow.spark_objects import DeclaredType
 from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.worker_process.task_identity import moved
 from forebay_state_api.engine.identity import SubtaskIdentity
@@ -55,6 +56,8 @@ class KeyedInputLayout:
     event_times: tuple[tuple[int, int], ...] = ()
     """For each keyed input, the position of its event times among the user's columns and the
     allowed lateness in µs; empty without event time."""
+    declared: tuple[tuple[DeclaredType, ...], ...] = ()
+    """For each input the types of columns with user-defined types; empty if there are none."""
 
     @property
     def lateness_us(self) -> list[int] | None:
@@ -172,12 +175,11 @@ class BatchInput:
         kinds = batch.schema.types
         names = self._layout.names
         if self._layout.single:
-            self._readers = [RowReader(names[0], kinds[: len(names[0])])]
+            arrow = [kinds[: len(names[0])]]
         else:
-            self._readers = [
-                RowReader(one, [kinds[side].field(i).type for i in range(len(one))])
-                for side, one in enumerate(names)
-            ]
+            arrow = [[field.type for field in kinds[side]] for side in range(len(names))]
+        declared = self._layout.declared or [()] * len(names)
+        self._readers = [RowReader(*side) for side in zip(names, arrow, declared, strict=True)]
 
     def _feed_one(self, batch: Any, subtask: Subtask) -> None:
         columns = batch.columns[: len(self._layout.names[0])]
@@ -220,11 +222,18 @@ class BatchInput:
         rows = list(self._of_side(side, self._readers[1].rows))
         order = self._layout.broadcast_order or ()
         columns = {str(number): side.field(names.index(name)) for number, name in enumerate(order)}
-        columns["text"] = pa.array(map(repr, rows), pa.large_string())
+        columns["text"] = pa.array(map(repr, self._plain_rows(side, rows)), pa.large_string())
         sorting = [(name, "ascending") for name in columns]
         positions = pc.sort_indices(pa.table(columns), sorting).to_pylist()
         subtask.process_broadcast([rows[position] for position in positions])
         self._seen += len(rows)
+
+    def _plain_rows(self, side: Any, rows: list[Any]) -> Iterable[Any]:
+        """Return rows of the second input without objects whose text may differ by subtask."""
+        if not any(any(one) for one in self._layout.declared[1:]):
+            return rows
+        kinds = [field.type for field in side.type]
+        return self._of_side(side, RowReader(self._layout.names[1], kinds).rows)
 
     def _of_side(self, side: Any, read: Callable[[list[Any]], T]) -> T:
         """Return what ``read`` makes of the columns of one input's rows in a batch."""

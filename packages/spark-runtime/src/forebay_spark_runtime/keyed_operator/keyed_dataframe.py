@@ -26,7 +26,8 @@ from forebay_spark_runtime.arrow.error_column import (
 )
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn, with_figures_column
 from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
-from forebay_spark_runtime.arrow.spark_types import arrow_schema
+from forebay_spark_runtime.arrow.spark_objects import declared_types_of
+from forebay_spark_runtime.arrow.spark_types import arrow_schema, without_lengths
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.failure import explaining_same_uid
@@ -169,8 +170,8 @@ class KeyedDataFrame:
         """
         _check_function(fn, "reduce", ReduceFunction, "a ReduceFunction or fn(row, row)")
         check_no_life(fn, "reduce")
-        schema = self.df.schema
-        return _apply([self], running_reduce(fn, schema), schema)
+        schema = without_lengths(self.df.schema)
+        return _apply([self], running_reduce(fn, schema, self.options.uid), schema)
 
     def map_with_state(
         self,
@@ -571,6 +572,7 @@ def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedIn
     return KeyedInputLayout(
         uid=sides[0].options.uid,
         names=tuple(tuple(one.df.columns) for one in inputs),
+        declared=tuple(declared_types_of(one.df.schema) for one in inputs),
         keys=tuple(positions(side, side.keys.names) for side in sides),
         order=tuple(positions(side, side.options.order_by) for side in sides),
         order_types=_order_types(sides) if len(sides) > 1 else (),

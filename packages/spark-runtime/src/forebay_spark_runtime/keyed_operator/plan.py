@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructType
 
 from forebay_spark_runtime.arrow.declared_types import declared_types
-from forebay_spark_runtime.arrow.input_types import refuse_in_pipeline
+from forebay_spark_runtime.arrow.input_types import check_writable, refuse_in_pipeline
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, quoted
@@ -42,6 +42,10 @@ class Hidden:
     SECOND: Final = "__forebay_second"
     COLUMN: Final = "__forebay_column_"
     PREFIX: Final = "__forebay_"
+
+
+_PACKED: Final = (Hidden.FIRST, Hidden.SECOND)
+"""The struct columns of two inputs."""
 
 
 @attrs.frozen
@@ -78,8 +82,8 @@ def output_schema(session: SparkSession, schema: Any, uid: str) -> OutputSchema:
 def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> OutputSchema:
     """Parse a declared output schema; ``parse`` makes a ``StructType`` of DDL.
 
-    Raises `ConfigurationError` if the schema does not parse, has no columns, or names a column
-    twice. ``uid`` names the operator in the message.
+    Raises `ConfigurationError` if the schema does not parse, has no columns, names a column twice,
+    or has one of a type that Python cannot write. ``uid`` names the operator in the message.
     """
     if not isinstance(schema, str | StructType):
         raise ConfigurationError(
@@ -102,6 +106,7 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
         raise ConfigurationError(
             f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
         )
+    check_writable(spark, f"operator {uid!r}")
     return OutputSchema(spark, arrow, declared_types(schema, spark))
 
 
@@ -126,7 +131,7 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> DataFra
         # Constant within a batch, and the same when Spark runs the batch again.
         now = "unix_millis(current_timestamp())"
     sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
-    united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
+    united = sides[0] if len(sides) == 1 else _united(*sides)
     rows_in = F.count(F.lit(1)).alias("rows_in")
     observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
     group = f"({Hidden.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
@@ -171,13 +176,17 @@ def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> D
             for column, name in zip(columns, one.df.columns, strict=True)
         ]
         return one.df.select(*carried, group)
-    packed = [
-        F.struct(*columns) if number == position else F.lit(None).cast(other.df.schema)
-        for number, other in enumerate(inputs)
-    ]
-    names = [Hidden.FIRST, Hidden.SECOND]
-    sides = [column.alias(name) for column, name in zip(packed, names, strict=True)]
-    return one.df.select(*sides, group)
+    packed = F.struct(*columns).alias(_PACKED[position])
+    return one.df.select(packed, group)
+
+
+def _united(first: DataFrame, second: DataFrame) -> DataFrame:
+    """Return the rows of both inputs; of each the struct of the other input is null.
+
+    Spark adds the null: a cast to the struct's type is refused for some types that it can carry.
+    """
+    united = first.unionByName(second, allowMissingColumns=True)
+    return united.select(*_PACKED, Hidden.TIME_AND_GROUP)
 
 
 def _group(keys: KeyColumns | None, options: KeyedOptions) -> Column:

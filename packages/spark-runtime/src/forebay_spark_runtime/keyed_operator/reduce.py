@@ -8,6 +8,7 @@ from typing import Any
 
 from forebay_spark_runtime.arrow.rows_out import RowOrder, RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
+from forebay_state_api.codecs import codec_for
 from forebay_state_api.engine.record_methods import Adapter, form_of, function_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import ReduceFunction
@@ -17,12 +18,14 @@ from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.job.states import ValueState
 
 
-def running_reduce(fn: Any, schema: Any) -> RunningReduce:
-    """Return the keyed function that runs ``fn``.
+def running_reduce(fn: Any, schema: Any, uid: str) -> RunningReduce:
+    """Return the keyed function of operator ``uid`` that runs ``fn``.
 
     ``fn`` is a `ReduceFunction` or a callable of two rows, plain or ``async def``. ``schema`` is
-    the input's ``StructType``. Raises `ConfigurationError` if ``fn`` is a generator.
+    the input's ``StructType``. Raises `ConfigurationError` if ``fn`` is a generator, or if a column
+    is of a type that state cannot hold.
     """
+    _check_kept(schema, uid)
     reduce = fn.reduce if isinstance(fn, ReduceFunction) else fn
     if _is_generator(reduce) or _is_generator(type(reduce).__call__):
         raise ConfigurationError(
@@ -31,6 +34,22 @@ def running_reduce(fn: Any, schema: Any) -> RunningReduce:
         )
     make = RunningReduce if form_of(reduce) == "plain" else AsyncRunningReduce
     return make(fn, reduce, schema)
+
+
+def _check_kept(schema: Any, uid: str) -> None:
+    """Raise `ConfigurationError` for the first column whose values state cannot hold."""
+    for kind, what in (
+        *((field.dataType, f"column {field.name!r}") for field in schema),
+        (schema, "a row"),
+    ):
+        try:
+            codec_for(kind, what=what)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"operator {uid!r}: reduce keeps rows as state, and {what} of type "
+                f"{kind.simpleString()} cannot be kept: {error.__cause__}. Leave it out, cast it, "
+                "or use process"
+            ) from error
 
 
 def _is_generator(called: Any) -> bool:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from forebay_state_api.codecs import codec_for
 from forebay_state_api.engine.record_methods import Adapter
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.context import RuntimeContext
@@ -34,7 +35,7 @@ class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
         ttl: StateTtlConfig | None = None,
         switch_ttl: bool = False,
     ) -> None:
-        """Raise `ConfigurationError` if ``fn`` is not a plain callable."""
+        """Raise `ConfigurationError` for what is no plain callable, and for an unknown type."""
         self.wrapped = fn
         self.method = "flat_map_with_state" if many else "map_with_state"
         self._fn: Callable[[Any, Any], Any] = fn
@@ -46,6 +47,7 @@ class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
                 f"{self.method} takes a plain callable fn(row, value), not {fn!r}; a function "
                 "that awaits declares its states itself: use process"
             )
+        codec_for(state_type, what=f"state_type= of {self.method}")
 
     def open(self, context: RuntimeContext) -> None:
         self._state: ValueState[Any] = context.get_state(self._descriptor)

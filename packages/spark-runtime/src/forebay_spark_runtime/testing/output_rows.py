@@ -15,6 +15,7 @@ from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
 from forebay_spark_runtime.arrow.row_tests import RowTests
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
+from forebay_spark_runtime.arrow.spark_objects import declared_types_of
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.keyed_operator.plan import parsed_schema
 from forebay_state_api.codecs.spark_types import json_of_ddl
@@ -49,7 +50,8 @@ class OutputRows:
                 with_error_column(declared.spark, error_column, FAILED_RECORD, who)
             )
             self._writer = FailedRowWriter(writer, arrow)
-        self._reader = RowReader(arrow.names, arrow.types)
+        shown = [*declared_types_of(declared.spark), None][: len(arrow)]
+        self._reader = RowReader(arrow.names, arrow.types, shown)
 
     def checked(self, rows: list[Any]) -> list[Any]:
         """Return the rows with the schema's names and types.

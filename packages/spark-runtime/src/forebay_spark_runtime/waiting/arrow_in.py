@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS, RowReader, UnreadableValueError
+from forebay_spark_runtime.arrow.spark_objects import DeclaredType
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_state_api.calls.policies import Rate
 from forebay_state_api.engine.rows import row_class
@@ -27,6 +28,8 @@ class InputLayout:
     """Positions of the columns that the function gets."""
     key: tuple[int, ...] | Callable[[Any], Any] | None
     """Positions of the key columns, or a function of the row."""
+    declared: tuple[DeclaredType, ...] = ()
+    """The types of input columns with user-defined types; empty if there are none."""
 
 
 class Segmenter:
@@ -97,7 +100,9 @@ class Segmenter:
 
     def _reader(self, data: Any, positions: Sequence[int]) -> RowReader:
         names = [self._layout.names[position] for position in positions]
-        return RowReader(names, [data.column(position).type for position in positions])
+        kinds = [data.column(position).type for position in positions]
+        declared = self._layout.declared
+        return RowReader(names, kinds, [declared[at] for at in positions] if declared else ())
 
 
 def partition_of(batch: Any, task_partition: int) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from forebay_spark_runtime.arrow.error_column import refuse_not_null
 from forebay_spark_runtime.arrow.input_types import check_carried, check_readable, schema_of
+from forebay_spark_runtime.arrow.spark_objects import declared_types_of
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.final_versions import final_versions
@@ -189,7 +190,7 @@ def _layout(df: DataFrame, columns: Any, spec: WaitSpec) -> InputLayout:
                 raise ConfigurationError(f"{spec.name}: key {field.name!r} is of type {kind}")
     read = dict.fromkeys([*shown, *(key if isinstance(key, tuple) else ())])
     check_readable([df.schema[position] for position in read], spec.name)
-    return InputLayout(names=names, shown=shown, key=key)
+    return InputLayout(names=names, declared=declared_types_of(df.schema), shown=shown, key=key)
 
 
 def _all_positions(names: tuple[str, ...], name: str) -> tuple[int, ...]:
