@@ -9,8 +9,8 @@ import pytest
 
 from forebay_spark_runtime import keyed
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.epochs import read_record
-from forebay_state_api.versions.finality import BOUNDED, newest_shown
+from forebay_state_api.versions.epochs import BOUNDED, read_record
+from forebay_state_api.versions.finality import newest_shown
 
 pytestmark = pytest.mark.spark
 

@@ -22,10 +22,8 @@ from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.versions import OperatorStorage
+from forebay_state_api.versions import OperatorStorage, OperatorVersions, RunIdentity
 from forebay_state_api.versions.janitor import Janitor
-from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.markers import put_marker
 
 pytestmark = pytest.mark.usefixtures("no_rest")
 
@@ -100,18 +98,18 @@ def test_all_versions_of_an_operator_that_appears_later_count_from_zero(
         job.run(1)
 
 
-BEGUN = Coordinates(
-    version=1,
-    max_parallelism=128,
-    parallelism=1,
-    subtask=0,
-    range=KeyGroupRange(0, 127),
-    epoch=1,
-    run_key="0123456789abcdef",
-    attempt_id=1,
-    random_id="0" * 24,
-)
-"""A subtask that has not committed its first version."""
+def begin(storage):
+    """Begin the first version, as a subtask that has not committed yet."""
+    operator = OperatorVersions(storage, uid="visits", max_parallelism=128, backend_name="heap")
+    operator.begin(
+        batch_id=0,
+        subtask=0,
+        parallelism=1,
+        range=KeyGroupRange(0, 127),
+        attempt_id=1,
+        run=RunIdentity(keyed_uuid="killed", app_id=None, run_id=None),
+        now_us=0,
+    )
 
 
 @pytest.mark.parametrize("scraped", [False, True])
@@ -121,7 +119,7 @@ def test_the_counters_of_an_operator_in_its_first_batch_begin_at_zero(
     console = new_console(tmp_path, ttl_s=0)
     if scraped:
         assert samples(console) == {}
-    put_marker(OperatorStorage(open_storage(tmp_path), "clicks/visits"), BEGUN)
+    begin(OperatorStorage(open_storage(tmp_path), "clicks/visits"))
     assert samples(console) == {("forebay_keyed_commits_total", ""): 0}
     new_job(tmp_path).run(1)
     assert samples(console)["forebay_keyed_rows_in_total", ""] == 0

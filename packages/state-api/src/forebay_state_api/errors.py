@@ -137,9 +137,9 @@ class FencedError(ForebayError):
 
 
 class VersionGoneError(ForebayError):
-    """A reader goes on from a version that the janitor has deleted.
+    """A reader opens, or goes on from, a version that the janitor has deleted.
 
-    Who acts: whoever reads. Start again with what a newer version shows; the message names it.
+    Who acts: whoever reads. Open a newer version, or start again with what it shows.
     """
 
 

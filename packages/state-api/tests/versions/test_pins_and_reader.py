@@ -20,7 +20,6 @@ from forebay_state_api.versions.pins import (
     pinned_files,
 )
 from forebay_state_api.versions.reader import open_version
-from forebay_state_api.versions.savepoints import create_savepoint
 
 HOUR = timedelta(hours=1)
 
@@ -59,24 +58,6 @@ def test_the_newest_complete_version_is_opened(query, expected, toy_state):
         named = frozenset().union(*(manifest.names for manifest in reader.manifests))
         assert pinned_files(query.storage, entry) == named
     assert list_pins(query.storage) == []
-
-
-def test_a_newest_version_with_a_truncated_manifest_is_passed_over_with_a_warning(query, caplog):
-    run = query.run(2)
-    run.batch(0)
-    run.batch(1)
-    (torn, _) = list_version(query.storage, 2).manifests
-    query.storage.put(torn.name, query.storage.get(torn.name)[:-7])
-    with open_version(query.storage, uid="op") as reader:
-        assert reader.version == 1
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert f"version 2 in {query.storage.url} is skipped" in caplog.text
-    assert torn.name in caplog.text
-    caplog.clear()
-    assert create_savepoint(query.storage, "kept", uid="op").version == 1
-    assert torn.name in caplog.text
-    with pytest.raises(CorruptStateError, match=torn.name):
-        open_version(query.storage, uid="op", version=2)
 
 
 def test_a_version_of_a_run_whose_manifests_are_all_truncated(query):

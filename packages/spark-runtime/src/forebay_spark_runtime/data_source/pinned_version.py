@@ -133,18 +133,14 @@ class PinnedVersion:
                 show_expired=self.options.show_expired,
                 part=VersionPart(groups, self.now_us),
             )
-        except Exception as error:
-            if is_stored(source.storage, self.position):
-                raise
+        except VersionGoneError as error:
             raise self._gone(source) from error
 
     def _gone(self, source: ReadFrom) -> VersionGoneError:
-        hours = self.options.lease
-        return VersionGoneError(
-            f"version {self.position} of operator {source.uid!r} in {source.storage.url}, which "
-            f"load() chose, is not stored any more: it was not read for {hours}, so its pin "
-            "expired and the janitor deleted it. Call load() again, or keep it for longer with "
-            "option('lease', '8h')"
+        return source.gone(
+            self.position.at,
+            f"load() chose it, and it was not read for {self.options.lease}, so that its pin "
+            "expired. Call load() again, or keep it for longer with option('lease', '8h')",
         )
 
 

@@ -12,11 +12,11 @@ from forebay_state_api.commands.report import json_option
 from forebay_state_api.commands.state_get import found_rows, namespace_of
 from forebay_state_api.commands.state_report import finality_text, print_rows
 from forebay_state_api.commands.state_source import StateSource, state_source
-from forebay_state_api.errors import ConfigurationError, CorruptStateError
-from forebay_state_api.reading.feed import ChangeFeed
-from forebay_state_api.reading.positions import START, Position
+from forebay_state_api.errors import CorruptStateError, VersionGoneError
 from forebay_state_api.reading.snapshot import snapshot_of
-from forebay_state_api.versions.finality import Shown, is_final
+from forebay_state_api.versions.finality import Shown
+from forebay_state_api.versions.opening import incomplete, is_complete
+from forebay_state_api.versions.timeline import begun_versions
 
 if TYPE_CHECKING:
     from forebay_state_api.reading.snapshot import Snapshot
@@ -42,22 +42,52 @@ def show_history(
 
     Versions in which nothing under the key changed are left out, but for the first one. The
     versions are those of the current timeline. KEY is written as for `get`, and as there one
-    namespace is read, and no timers.
+    namespace is read, and no timers. A damaged version is left out; its error follows the others,
+    and the exit status is 2.
     """
-    feed = ChangeFeed(source.read, provisional=source.provisional)
-    positions = feed.after(START)
-    if not positions:
-        source.choose(None)  # raises, and says what there is
+    stored, faults = _versions(source)
     found: list[tuple[Snapshot, dict[str, Any]]] = []
     with shown_progress() as progress:
-        progress.stage("reading versions", len(positions))
-        for position in positions:
-            opened = _opened(source, position, newest=position == positions[-1])
-            if opened is not None:
-                with opened as snapshot:
+        progress.stage("reading versions", len(stored))
+        for shown in stored:
+            try:
+                with snapshot_of(source.read, shown, show_expired=source.show_expired) as snapshot:
                     found.append((snapshot, _contents(snapshot, key, states, namespace)))
-            progress.advance()
-    names = list(states) or sorted({name for _, contents in found for name in contents})
+            except VersionGoneError:  # the janitor has deleted it since it was listed
+                continue
+            except CorruptStateError as fault:
+                faults.append(str(fault))
+            finally:
+                progress.advance()
+    if found:
+        _show(found, list(states), every=every, as_json=as_json)
+    if faults:
+        raise CorruptStateError("\n".join(faults))
+
+
+def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
+    """Return the stored versions, the oldest first, and the errors of those that are truncated."""
+    newest = source.choose(None)
+    storage = source.read.storage
+    stored, faults = [newest], []
+    below = begun_versions(storage, newest.at.run_key or "", newest.at.version - 1)
+    for at, listing in below:
+        if is_complete(listing):
+            stored.append(Shown(at, final=True))  # the query has gone on from it
+        elif listing.torn:
+            faults.append(str(incomplete(listing, source.read.uid, storage.url)))
+    return stored[::-1], faults[::-1]
+
+
+def _show(
+    found: Sequence[tuple[Snapshot, dict[str, Any]]],
+    states: Sequence[str],
+    *,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Print the contents of the versions that could be read."""
+    names = states or sorted({name for _, contents in found for name in contents})
     kept = [one for at, one in enumerate(found) if every or not at or one[1] != found[at - 1][1]]
     rows = [
         [s.version, s.batch_time, s.run, *([s.final] if as_json else []), *map(contents.get, names)]
@@ -68,19 +98,6 @@ def show_history(
     click.echo(f"{len(found)} stored version(s), {which}", err=True)
     columns = ["version", "batch_time", "run", *(["final"] if as_json else [])]
     print_rows([*columns, *names], rows, as_json=as_json)
-
-
-def _opened(source: StateSource, position: Position, *, newest: bool) -> Snapshot | None:
-    """Pin a version; ``None`` if the janitor has deleted it since it was listed."""
-    # The query has gone on from all versions but the newest, so they are final.
-    unsure = newest and source.provisional
-    final = not unsure or is_final(source.read.storage, position.at)
-    try:
-        return snapshot_of(source.read, Shown(position.at, final), show_expired=source.show_expired)
-    except (ConfigurationError, CorruptStateError):
-        if position in ChangeFeed(source.read).after(START):
-            raise
-        return None
 
 
 def _contents(

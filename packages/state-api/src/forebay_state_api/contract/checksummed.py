@@ -1,8 +1,8 @@
 """Sealed objects: small payloads of plain data with a checksum, so that damage is detected.
 
 Layout: magic (4 bytes), format version (1), length of the body (8, little-endian), the body in
-msgpack, and the XXH3-128 of everything before it (16). A shorter object was not written
-completely and counts as absent; an object whose checksum does not match was altered.
+msgpack, and the XXH3-128 of everything before it (16). A shorter object is truncated, an object
+whose checksum does not match was altered; both are errors that name the object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class TornObjectError(CorruptStateError):
-    """The object ends early: its writer did not finish. The protocol treats it as absent."""
+    """The object ends early. Where it can be written again, as a result, it counts as absent."""
 
 
 def seal(payload: Mapping[str, Any]) -> bytes:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
-from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.reading.positions import Position, is_stored
+from forebay_state_api.reading.positions import Position
 from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.contents import what_is_there
@@ -18,6 +18,8 @@ from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.finality import Shown, is_final, newest_shown, shown_at
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
+from forebay_state_api.versions.markers import list_version
+from forebay_state_api.versions.opening import is_complete
 from forebay_state_api.versions.reader import VersionReader, open_version
 from forebay_state_api.versions.savepoints import read_savepoint
 from forebay_state_api.versions.timeline import newest_complete
@@ -120,21 +122,37 @@ class ReadFrom:
             chosen = self.choose(version, run=run, provisional=provisional)
             try:
                 return open_(chosen)
-            except CorruptStateError:
-                if version is not None or is_stored(self.storage, Position.of(chosen.at)):
+            except VersionGoneError:
+                if version is not None:
                     raise
 
     def open(
         self, at: RunVersion, lease: timedelta, key_groups: KeyGroupRange | None = None
     ) -> VersionReader:
-        """Pin a version, or what it has of some key groups, and read its manifests."""
-        return open_version(
-            self.storage,
-            uid=self.uid,
-            version=at.version,
-            run_key=at.run_key,
-            range=key_groups,
-            lease=lease,
+        """Pin a version, or what it has of some key groups, and read its manifests.
+
+        Raises `VersionGoneError` if it is not stored any more, `CorruptStateError` for damage.
+        """
+        try:
+            return open_version(
+                self.storage,
+                uid=self.uid,
+                version=at.version,
+                run_key=at.run_key,
+                range=key_groups,
+                lease=lease,
+            )
+        except CorruptStateError as error:
+            listing = list_version(self.storage, at.version).of_run(at.run_key or "")
+            if listing.torn or is_complete(listing):
+                raise
+            raise self.gone(at) from error
+
+    def gone(self, at: RunVersion, how_to_go_on: str = "Open a newer one") -> VersionGoneError:
+        """Return the error for a version that is not stored any more."""
+        return VersionGoneError(
+            f"version {Position.of(at)} of operator {self.uid!r} in {self.storage.url} is not "
+            f"stored any more: the janitor deleted it. {how_to_go_on}"
         )
 
     def _not_shown(self, version: int | None, *, provisional: bool) -> ConfigurationError:
@@ -143,6 +161,12 @@ class ReadFrom:
         if newest is None:
             return ConfigurationError(
                 f"no state of {where} is stored: {what_is_there(self.storage)}"
+            )
+        if version is not None and version < newest.version:
+            return ConfigurationError(
+                f"{where} has no version {version} any more, which its timeline passed: the "
+                f"janitor deleted it. The newest complete one is {newest.version}; what is stored "
+                "is listed by `forebay state ls`"
             )
         asked = "no final version" if version is None else f"no final version {version}"
         if provisional:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,7 +23,7 @@ from forebay_state_api.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_o
 from forebay_state_api.reading.version_content import VersionPart
 from forebay_state_api.versions.finality import newest_shown
 from forebay_state_api.versions.pins import LEASE, Pin
-from forebay_state_api.versions.timeline import timeline_version
+from forebay_state_api.versions.timeline import stored_versions, timeline_version
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -163,26 +164,24 @@ class ChangeFeed:
     ) -> Snapshot | None:
         if position == START:
             return None
-        return snapshot_of(
-            self.source,
-            position.at,
-            cache_bytes=cache_bytes,
-            lease=lease,
-            show_expired=show_expired,
-            part=part,
-        )
+        try:
+            return snapshot_of(
+                self.source,
+                position.at,
+                cache_bytes=cache_bytes,
+                lease=lease,
+                show_expired=show_expired,
+                part=part,
+            )
+        except VersionGoneError as error:
+            raise self._gone(position) from error
 
     def _between(self, start: Position, end: Position) -> list[Position]:
         """Return the stored positions above ``start`` up to ``end``, in their order."""
-        found: list[Position] = []
-        at: Position = end
-        while at.version > start.version:
-            found.append(at)
-            below = timeline_version(self._storage, at.run, at.version - 1)
-            if below is None or below.run_key is None:
-                break
-            at = Position.of(below)
-        return found[::-1]
+        stored = stored_versions(self._storage, end.run, end.version)
+        positions = (Position.of(at) for at, _ in stored)
+        above = takewhile(lambda position: position.version > start.version, positions)
+        return [*above][::-1]
 
     def check_continues(self, start: Position, end: Position) -> None:
         """Raise `AbandonedTimelineError` unless ``end`` continues ``start``.
@@ -209,12 +208,14 @@ class ChangeFeed:
     def _check_stored(self, position: Position) -> None:
         if is_stored(self._storage, position):
             return
-        raise VersionGoneError(
-            f"version {position} of operator {self.source.uid!r} in {self._storage.url} is not "
-            "stored any more, so what changed since is unknown: the janitor deleted it. Start "
-            f"again with what version {self.newest()} shows, and go on from there. So that it "
-            "does not happen again, read more often, hold() the position that you go on from, or "
-            "keep more versions with spark.forebay.retention"
+        raise self._gone(position)
+
+    def _gone(self, position: Position) -> VersionGoneError:
+        return self.source.gone(
+            position.at,
+            f"Start again with what version {self.newest()} shows, and go on from there: what "
+            "changed since is unknown. So that it does not happen again, read more often, hold() "
+            "the position that you go on from, or keep more versions with spark.forebay.retention",
         )
 
 

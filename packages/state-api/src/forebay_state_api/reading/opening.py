@@ -76,7 +76,9 @@ def open_state(
     :param lease: how long the pin outlives this process if it ends without `Snapshot.close`: from
         1 second to 3,650 days.
 
-    Raises `ConfigurationError` where there is no such version, `CorruptStateError` for damage.
+    Raises `ConfigurationError` where there is no such version, `VersionGoneError` if the janitor
+    deletes it meanwhile, `CorruptStateError` for damage, also where it shows that a newer version
+    must be there.
     """
     checked_lease(lease)
     source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Self
 import attrs
 
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.versions.epochs import RunVersion, read_record
-from forebay_state_api.versions.markers import list_version
-from forebay_state_api.versions.opening import is_complete
+from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_api.versions.opening import is_whole
+from forebay_state_api.versions.timeline import record_of_begun
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -80,7 +80,7 @@ def stretches(storage: ObjectStorage, end: Position) -> Iterator[Stretch]:
     """
     run, top = end.run, end.version
     while run:
-        record = read_record(storage, run)
+        record = record_of_begun(storage, run)
         if record is None:
             return
         yield Stretch(run, record.since, top)
@@ -111,4 +111,4 @@ def is_stored(storage: ObjectStorage, position: Position) -> bool:
     """Return whether a position can still be opened (one request); `START` always can."""
     if position == START:
         return True
-    return is_complete(list_version(storage, position.version).of_run(position.run))
+    return is_whole(storage, position.at)

@@ -18,7 +18,7 @@ not known (under Spark Connect, and without a stream), the rank decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from forebay_state_api.versions import opening
 from forebay_state_api.versions.epochs import Epochs, RunIdentity, RunVersion, read_record
 from forebay_state_api.versions.markers import VersionListing, list_version
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
-from forebay_state_api.versions.timeline import check_one_timeline, timeline_version
+from forebay_state_api.versions.timeline import check_one_timeline, stored_versions
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -108,16 +108,21 @@ def _excluded(
 def _is_known(storage: ObjectStorage, checkpoint: Checkpoint, made: VersionListing) -> bool | None:
     """Return whether the checkpoint knows the batch in which a run made a version.
 
-    ``None`` if neither that version nor any below it in its timeline has a time to compare.
+    ``None`` if neither that version nor any stored below it in its timeline has a time to compare.
     """
-    while not (batch_ms := _time_of(made)):
-        run_key = next(iter(made.run_keys), None)
-        below = run_key and timeline_version(storage, run_key, made.version - 1)
-        if not below or below.run_key is None:
-            return None
-        made = list_version(storage, below.version).of_run(below.run_key)
-    known = checkpoint.time_of(made.version)
-    return None if known is None else known == batch_ms
+    for one in _and_below(storage, made):
+        if batch_ms := _time_of(one):
+            known = checkpoint.time_of(one.version)
+            return None if known is None else known == batch_ms
+    return None
+
+
+def _and_below(storage: ObjectStorage, made: VersionListing) -> Iterator[VersionListing]:
+    """Yield what a run made of a version, and then the stored versions below in its timeline."""
+    yield made
+    for run_key in made.run_keys:
+        for _, listing in stored_versions(storage, run_key, made.version - 1):
+            yield listing
 
 
 def _time_of(made: VersionListing) -> int:

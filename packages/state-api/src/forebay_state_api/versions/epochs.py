@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 UNKNOWN_SPARK_RUN: Final = "0" * 16
 """Replaces a Spark run's hash where the run id is not Spark's own."""
 
+BOUNDED: Final = "bounded"
+"""Key in `RunRecord.details`: the run evaluates a bounded DataFrame, outside of any stream."""
+
+IMPORTED: Final = "imported"
+"""Key in `RunRecord.details`: the run is an import, which made one version outside a job."""
+
 _RECOVERY: Final = re.compile(rf"{layout.EPOCHS}/{layout.RECOVERY}(\d+)")
 _ENTRY: Final = re.compile(r"(\d{8,})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})")
 
@@ -167,6 +173,16 @@ class RunRecord:
     def identity(self) -> RunIdentity:
         """The run that decided."""
         return RunIdentity(keyed_uuid=self.keyed_uuid, app_id=self.app_id, run_id=self.run_id)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no stream repeats the run's batches."""
+        return bool(self.details.get(BOUNDED))
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the run is an import."""
+        return IMPORTED in self.details
 
 
 def list_epochs(storage: ObjectStorage) -> Epochs:

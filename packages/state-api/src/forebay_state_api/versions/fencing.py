@@ -17,6 +17,7 @@ from forebay_state_api.errors import ConfigurationError, CorruptStateError, Fenc
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.choosing import Entering, choose_origin
 from forebay_state_api.versions.epochs import (
+    BOUNDED,
     UNKNOWN_SPARK_RUN,
     EpochEntry,
     Epochs,
@@ -27,7 +28,6 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
-from forebay_state_api.versions.finality import BOUNDED
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.forks import DETAILS, ForkSource, Hold, choose
 from forebay_state_api.versions.imported import first_import

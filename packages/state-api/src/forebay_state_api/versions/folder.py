@@ -63,6 +63,13 @@ class OperatorStorage(ForwardingStorage):
         return self.inner, name
 
 
+def uid_of(storage: ObjectStorage) -> str:
+    """Return the uid of the operator whose folder a storage is, for messages."""
+    if not isinstance(storage, OperatorStorage):
+        return storage.url.rpartition("/")[2]
+    return layout.unescaped(storage.folder.rpartition("/")[2])
+
+
 def split(name: str, own: str) -> tuple[str, str]:
     """Return the operator's folder that contains a file, and the file's name there.
 

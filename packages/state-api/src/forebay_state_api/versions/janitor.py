@@ -199,7 +199,7 @@ class Janitor:
         old = [
             info
             for info in marks
-            if info.modified <= oldest and (layout.final_version(info.name) or base) < base
+            if info.modified <= oldest and (layout.final_mark(info.name) or (base, ""))[0] < base
         ]
         self._delete(old, _keeps_nothing)
 

@@ -58,7 +58,7 @@ _ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
 _PART: Final = r"(?:[A-Za-z0-9_\-]|=[0-9a-f]{2})+"
 _OPERATOR: Final = re.compile(rf"{_PART}/{_PART}")
 _MOST_NAME_BYTES: Final = 200
-_FINAL: Final = re.compile(rf"{FINAL}/(\d+)-[0-9a-f]{{16}}")
+_FINAL: Final = re.compile(rf"{FINAL}/(\d+)-([0-9a-f]{{16}})")
 _COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24}}/")
 
 
@@ -248,7 +248,7 @@ def final_name(version: int, run_key: str) -> str:
     return f"{FINAL}/{version}-{run_key}"
 
 
-def final_version(name: str) -> int | None:
-    """Return the version of a mark; ``None`` when the name is something else."""
+def final_mark(name: str) -> tuple[int, str] | None:
+    """Return the version of a mark, and its run; ``None`` when the name is something else."""
     match = _FINAL.fullmatch(name)
-    return match and int(match[1])
+    return match and (int(match[1]), match[2])

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from forebay_state_api.versions.layout import Coordinates
 
 
+_NAMED: Final = 3
+"""The most missing manifests that a message names."""
 Parents: TypeAlias = "Sequence[tuple[ParentState, Manifest]]"
 """The parts of a version that a range needs, each with the manifest from which it was clipped."""
 
@@ -87,6 +89,11 @@ def is_complete(listing: VersionListing) -> bool:
     """Return whether one run's manifests cover all key groups of their own max parallelism."""
     counts = {made.by.max_parallelism for made in listing.manifests}
     return any(cover(listing, count) is not None for count in counts)
+
+
+def is_whole(storage: ObjectStorage, at: RunVersion) -> bool:
+    """Return whether a version can be opened (one request)."""
+    return is_complete(list_version(storage, at.version).of_run(at.run_key or ""))
 
 
 def begun(
@@ -188,14 +195,28 @@ def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError
         reason = f"truncated (shorter than the size in its name): {', '.join(torn)}"
     else:
         reason = (
-            f"batch {batch} was begun by {len(began)} subtask(s) and committed by {len(done)}, yet "
-            "Spark went on. The likely cause is a limit(), take() or show() downstream of the "
-            "operator, which lets Spark finish a batch before all of its tasks have run: remove it"
+            f"{_absent(listing)}batch {batch} was begun by {len(began)} subtask(s) and committed "
+            f"by {len(done)}, yet Spark went on. The likely cause is a limit(), take() or show() "
+            "downstream of the operator, which lets Spark finish a batch before all of its tasks "
+            "have run: remove it. Or a manifest was deleted: put it back"
         )
     return CorruptStateError(
         f"version {listing.version} of the state of operator {uid!r} in {url} is incomplete: "
         f"{reason}. To recover, {_run_again(batch)}"
     )
+
+
+def _absent(listing: VersionListing) -> str:
+    """Name the manifests of subtasks that began a version and did not commit it."""
+    done = {(made.by.run_key, made.by.subtask) for made in listing.manifests}
+    begun = {
+        (made.by.run_key, made.by.subtask): f"{made.by.folder}/manifest-{made.by.attempt()}-…"
+        for made in listing.objects
+        if (made.by.run_key, made.by.subtask) not in done
+    }
+    names = [name for _, name in sorted(begun.items())]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"there is no {', '.join(names[:_NAMED])}{more}: " if names else ""
 
 
 def missing(newest: int, batch_id: int, uid: str, url: str) -> CorruptStateError:

@@ -9,14 +9,24 @@ numbers alone do not distinguish them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from forebay_state_api.errors import ConfigurationError
+import attrs
+
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.versions import layout
-from forebay_state_api.versions.epochs import Epochs, RunVersion, read_record
-from forebay_state_api.versions.markers import list_version, marked_versions
-from forebay_state_api.versions.opening import is_complete
+from forebay_state_api.versions.epochs import (
+    Epochs,
+    RunRecord,
+    RunVersion,
+    list_epochs,
+    read_record,
+    record_name,
+)
+from forebay_state_api.versions.folder import uid_of
+from forebay_state_api.versions.markers import VersionListing, list_version, marked_versions
+from forebay_state_api.versions.opening import incomplete, is_complete, is_whole
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
 
 if TYPE_CHECKING:
@@ -25,42 +35,85 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> RunVersion | None:
-    """Return the newest complete version ≤ ``newest`` in a run's timeline.
+@attrs.frozen
+class Current:
+    """The timeline that readers see: that of the highest-ranked run that counts."""
 
-    ``None`` when a record is missing, so that nothing is known about older versions.
+    run_key: str
+    newest: RunVersion | None
+    """The newest complete version; ``None`` while there is none."""
+
+
+def begun_versions(
+    storage: ObjectStorage, run_key: str, newest: int
+) -> Iterator[tuple[RunVersion, VersionListing]]:
+    """Yield what is stored of each version ≤ ``newest`` in a run's timeline, the newest first.
+
+    It may be incomplete. The janitor may have deleted
+    any of them, also one that a record names. Ends early where a record was deleted, long after the
+    versions of its run; raises `CorruptStateError` if one is missing before.
     """
     key: str | None = run_key
+    marked: Sequence[int] | None = None
     while key is not None:
-        record = read_record(storage, key)
+        record = record_of_begun(storage, key)
         if record is None:
-            return None
-        made = _made_by(storage, key, record.since, newest)
-        if made is not None:
-            return made
-        if record.origin.version <= newest:
-            return record.origin
+            return
+        if marked is None:
+            marked = marked_versions(storage, newest)
+        for version in marked:
+            if record.since < version <= newest:
+                listing = list_version(storage, version).of_run(key)
+                if listing:
+                    yield RunVersion(version=version, run_key=key), listing
+        newest = min(newest, record.origin.version)
+        if not any(version <= newest for version in marked):
+            return
         key = record.origin.run_key
-    return None
 
 
-def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> RunVersion | None:
-    if newest <= since:
-        return None
-    for version in marked_versions(storage, newest):
-        if version <= since:
-            break
-        listing = list_version(storage, version).of_run(run_key)
+def stored_versions(
+    storage: ObjectStorage, run_key: str, newest: int
+) -> Iterator[tuple[RunVersion, VersionListing]]:
+    """Yield the complete ones of `begun_versions`: what can be opened, newest first."""
+    for at, listing in begun_versions(storage, run_key, newest):
         if is_complete(listing):
-            return RunVersion(version=version, run_key=run_key)
-        if listing.torn:
+            yield at, listing
+        elif listing.torn:
             _log.warning(
                 "version %d in %s is skipped: truncated (shorter than the size in its name): %s",
-                version,
+                at.version,
                 storage.url,
                 ", ".join(made.name for made in listing.torn),
             )
-    return None
+
+
+def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> RunVersion | None:
+    """Return the newest complete version ≤ ``newest`` in a run's timeline; ``None``: none is."""
+    return next((at for at, _ in stored_versions(storage, run_key, newest)), None)
+
+
+def record_of_begun(storage: ObjectStorage, run_key: str) -> RunRecord | None:
+    """Return the record of a run; ``None`` if the run has begun no version that is stored.
+
+    Raises `CorruptStateError` if it is missing although a version is stored: a run puts its record
+    before it begins one, and the janitor deletes the record last.
+    """
+    record = read_record(storage, run_key)
+    if record is not None or not _has_begun(storage, run_key):
+        return record
+    record = read_record(storage, run_key)
+    if record is None:
+        raise CorruptStateError(
+            f"{record_name(run_key)} in {storage.url} is missing, the record of a run that made "
+            "stored versions: it was deleted, or is not in this copy of the state directory. Put "
+            "it back; or start the query again, and read what its new run makes"
+        )
+    return record
+
+
+def _has_begun(storage: ObjectStorage, run_key: str) -> bool:
+    return any(f"-{run_key}-" in info.name for info in storage.list(layout.VERSIONS))
 
 
 def check_one_timeline(  # noqa: PLR0917 - one caller
@@ -80,7 +133,7 @@ def check_one_timeline(  # noqa: PLR0917 - one caller
     if origin.run_key is None:
         return
     ranked = _runs_by_rank(epochs, recovery)
-    latest = next((key for key in ranked if _has_record(storage, key)), None)
+    latest = next((key for key in ranked if _counts(storage, key)), None)
     ends = None if latest is None else timeline_version(storage, latest, batch_id)
     if ends is None or ends.run_key is None or ends.version >= origin.version:
         return
@@ -94,24 +147,113 @@ def check_one_timeline(  # noqa: PLR0917 - one caller
     )
 
 
-def _has_record(storage: ObjectStorage, run_key: str) -> bool:
-    return read_record(storage, run_key) is not None
-
-
 def newest_complete(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
-    """Return the newest complete version in the timeline of the highest-ranked run.
+    """Return the newest complete version of the current timeline; ``None`` while there is none."""
+    found = current(storage, epochs)
+    return None if found is None else found.newest
 
-    A version that is being made right now does not count. ``None`` when there is no version.
+
+def current(storage: ObjectStorage, epochs: Epochs) -> Current | None:
+    """Return the timeline of the highest-ranked run that counts; ``None`` if there is no run.
+
+    The version that the run is making does not count, nor does a run that has opened nothing yet,
+    or an import that was not published to its end. Raises `CorruptStateError` where what is stored
+    shows that a newer version was complete, and names what is missing.
     """
     for run_key in _runs_by_rank(epochs, read_recovery(storage, epochs)):
-        found = timeline_version(storage, run_key, layout.LAST_VERSION)
-        if found is not None:
-            return found if found.version else None
+        record = record_of_begun(storage, run_key)
+        if record is None:
+            continue
+        newest = _newest_made(storage, run_key, record.since, epochs)
+        if newest is None and record.is_import:
+            continue
+        return Current(run_key, newest or _continued(storage, run_key, record, epochs))
+    for version in marked_versions(storage, layout.LAST_VERSION)[:1]:
+        _check_epochs(storage, list_version(storage, version), epochs)
     return None
 
 
+def _newest_made(
+    storage: ObjectStorage, run_key: str, since: int, epochs: Epochs
+) -> RunVersion | None:
+    """Return the newest complete version that a run made above ``since``.
+
+    One incomplete version may be above it: the one that is being made.
+    """
+    went_on = False
+    for version in marked_versions(storage, layout.LAST_VERSION):
+        if version <= since:
+            break
+        listing = list_version(storage, version)
+        _check_epochs(storage, listing, epochs)
+        made = listing.of_run(run_key)
+        if is_complete(made):
+            return RunVersion(version=version, run_key=run_key)
+        if made.torn or (made and went_on):
+            raise incomplete(made, uid_of(storage), storage.url)
+        went_on = went_on or bool(made)
+    return None
+
+
+def _continued(
+    storage: ObjectStorage, run_key: str, record: RunRecord, epochs: Epochs
+) -> RunVersion | None:
+    """Return the version that a run continues, which made none itself; ``None``: the empty one."""
+    origin = record.origin
+    if origin.run_key is None:
+        return None
+    listing = list_version(storage, origin.version).of_run(origin.run_key)
+    if is_complete(listing):
+        return origin
+    # The janitor deletes it when the run has gone on.
+    made = _newest_made(storage, run_key, record.since, epochs)
+    if made is None:
+        raise lost(storage, origin, listing, f"run {run_key} continues it")
+    return made
+
+
+def lost(
+    storage: ObjectStorage, at: RunVersion, listing: VersionListing, reason: str
+) -> CorruptStateError:
+    """Return the error for a version that must be stored, for the ``reason`` given, and is not."""
+    uid = uid_of(storage)
+    if listing:
+        return incomplete(listing, uid, storage.url)
+    return CorruptStateError(
+        f"version {at.version}@{at.run_key} of operator {uid!r} in {storage.url} is missing: "
+        f"{reason}, and nothing is stored in {layout.version_folder(at.version)}/ of that run. It "
+        "was deleted, or is not in this copy of the state directory: put it back"
+    )
+
+
+def _check_epochs(storage: ObjectStorage, listing: VersionListing, epochs: Epochs) -> None:
+    """Raise if a version was begun in a higher epoch than any entry has: its entry is missing."""
+    for made in listing.objects:
+        if made.by.epoch > _highest(epochs) and made.by.epoch > _highest(list_epochs(storage)):
+            raise CorruptStateError(
+                f"{layout.EPOCHS}/{made.by.epoch:08d}-…-{made.by.run_key}-… in {storage.url} is "
+                f"missing, the entry of the run that made {made.name}: it was deleted, or is not "
+                "in this copy of the state directory. Put it back (names count, contents do not); "
+                "or start the query again, whose new run has an entry of its own"
+            )
+
+
+def _highest(epochs: Epochs) -> int:
+    newest = epochs.newest()
+    return 0 if newest is None else newest.number
+
+
+def _counts(storage: ObjectStorage, run_key: str) -> bool:
+    """Return whether a run has opened a version, and if it is an import made one."""
+    record = read_record(storage, run_key)
+    if record is None:
+        return False
+    made = RunVersion(version=record.since + 1, run_key=run_key)
+    return not record.is_import or is_whole(storage, made)
+
+
 def _runs_by_rank(epochs: Epochs, recovery: Recovery) -> Iterator[str]:
-    """Yield all runs that count, highest-ranked first; a run without a record opened nothing."""
+    """Yield all runs that are not abandoned, highest-ranked first."""
     seen = set()
     for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
         if entry.run_key not in seen and not recovery.leaves(entry.run_key):
