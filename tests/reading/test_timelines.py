@@ -53,7 +53,7 @@ class Program:
         self.job, self.random, self.streams = job, random.Random(seed), streams
         self.times, self.count, self.names = {}, 0, itertools.count()
         self.numbers: dict[Position, int] = {}
-        """What each version ever made shows."""
+        """The content of each version that was ever made."""
         self.made: list[Position] = []
         """The timeline that the job is on."""
         self.seen: list[Position] = []

@@ -21,8 +21,8 @@ from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.reading.choosing import ReadFrom
-from forebay_state_api.versions.imported import ImportedPart, ImportTarget, check_vacant, published
-from forebay_state_api.versions.savepoints import create_savepoint, savepoint_object
+from forebay_state_api.versions.imported import ImportedPart, ImportTarget, check_vacant, publish
+from forebay_state_api.versions.savepoints import savepoint_object
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
@@ -100,18 +100,15 @@ class NewOperator:
 
     def publish(self, parts: Sequence[ImportedPart], savepoint: str | None) -> str:
         """Make a version of all parts; return the key of its run."""
-        storage, uid = self.at.storage, self.at.uid
-        with published(
-            storage,
+        return publish(
+            self.at.storage,
             self.target(len(parts)),
             parts,
-            uid=uid,
+            uid=self.at.uid,
             backend=self.backend.name,
             now_us=self.now_us,
-        ) as run:
-            if savepoint is not None:
-                create_savepoint(storage, savepoint, uid=uid, version=1)
-        return run
+            savepoint=savepoint,
+        )
 
     def _opening(self, groups: KeyGroupRange) -> Opening:
         return Opening(

@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
 from forebay_state_api.contract.checksummed import seal, unseal
 from forebay_state_api.contract.files import CommittedState, StateFile
-from forebay_state_api.errors import ConfigurationError, FencedError
+from forebay_state_api.errors import ConfigurationError, FencedError, ForebayError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.commit import committed_fields
 from forebay_state_api.versions.epochs import (
+    IMPORTED,
     UNKNOWN_SPARK_RUN,
     Epochs,
     RunIdentity,
@@ -39,12 +40,18 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
-from forebay_state_api.versions.finality import IMPORTED
 from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version, marked_versions, put_marker
 from forebay_state_api.versions.reader import VersionReader, open_version
+from forebay_state_api.versions.savepoints import (
+    Savepoint,
+    drop_savepoint,
+    find_savepoint,
+    hold,
+    put_savepoint,
+    savepoint_of,
+)
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -161,13 +168,13 @@ def _left_nothing(storage: ObjectStorage, run_key: str) -> bool:
     record = read_record(storage, run_key)
     if record is None:  # stopped between its epoch and its record
         return not marked_versions(storage, layout.LAST_VERSION)
-    return IMPORTED in record.details and not _is_whole(storage, record)
+    return record.is_import and not _is_whole(storage, record)
 
 
 def _is_whole(storage: ObjectStorage, record: RunRecord) -> bool:
     """Return whether an import is complete."""
-    listing = list_version(storage, record.since + 1).of_run(record.identity.key)
-    return opening.is_complete(listing)
+    at = RunVersion(version=record.since + 1, run_key=record.identity.key)
+    return opening.is_whole(storage, at)
 
 
 def first_import(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
@@ -197,50 +204,102 @@ def publish(
     uid: str,
     backend: str,
     now_us: int,
+    savepoint: str | None = None,
 ) -> str:
     """Make a version of ``parts``, which cover all key groups; return the key of its run.
 
-    Raises `FencedError` if a query or another import begins at the same time, and
-    `ConfigurationError` if the operator has got state since `check_vacant`.
+    ``savepoint`` is a name that keeps it. Raises `FencedError` if a query or another import begins
+    at the same time, and `ConfigurationError` if the operator has got state since `check_vacant`.
     """
-    with published(storage, target, parts, uid=uid, backend=backend, now_us=now_us) as run_key:
-        return run_key
-
-
-@contextlib.contextmanager
-def published(
-    storage: ObjectStorage,
-    target: ImportTarget,
-    parts: Sequence[ImportedPart],
-    *,
-    uid: str,
-    backend: str,
-    now_us: int,
-) -> Iterator[str]:
-    """As `publish`; the version is taken back if the block fails, which receives its run's key."""
     run = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
     epochs = mint(storage, run, target.version - 1, list_epochs(storage))
     _check_newest(epochs, run, storage, uid)
     _decide(storage, target, run)
     entry = epochs.of_run(run.key)
     assert entry is not None
-    put: list[str] = []
+    if target.replaces is None:
+        _check_vacant(storage, epochs, uid, run.key)
+    made = [_coordinates(target, part, entry.number, run.key) for part in parts]
+    manifests = [
+        _manifest(one, target, part, uid=uid, backend=backend, now_us=now_us)
+        for one, part in zip(made, parts, strict=True)
+    ]
+    saved = None if savepoint is None else _vacated(storage, savepoint, epochs, manifests)
+    _put_whole(storage, manifests, uid, saved)
+    if target.replaces is None:
+        _check_alone(storage, manifests, run, uid, saved)
+    return run.key
+
+
+def _vacated(
+    storage: ObjectStorage, name: str, epochs: Epochs, manifests: Sequence[Manifest]
+) -> Savepoint:
+    """Return the savepoint to put, after deleting one that an interrupted import left there."""
+    left = find_savepoint(storage, name)
+    if left is not None and epochs.of_run(left.run_key) is not None and not _is_kept(storage, left):
+        drop_savepoint(storage, left)
+    return savepoint_of(name, manifests)
+
+
+def _is_kept(storage: ObjectStorage, saved: Savepoint) -> bool:
+    """Return whether the version of a savepoint was published."""
+    at = RunVersion(version=saved.version, run_key=saved.run_key)
+    return opening.is_whole(storage, at)
+
+
+def _put_whole(
+    storage: ObjectStorage, manifests: Sequence[Manifest], uid: str, saved: Savepoint | None
+) -> None:
+    """Put markers, savepoint and manifests; the last manifest makes the version whole.
+
+    After a failure before that, the objects are deleted again.
+    """
     try:
-        if target.replaces is None:
-            _check_vacant(storage, epochs, uid, run.key)
-        made = [_coordinates(target, part, entry.number, run.key) for part in parts]
-        for one in made:
-            put.append(layout.marker_name(one))
-            put_marker(storage, one)
-        for one, part in zip(made, parts, strict=True):
-            manifest = _manifest(one, target, part, uid=uid, backend=backend, now_us=now_us)
-            put.append(put_manifest(storage, manifest))
-        if target.replaces is None:
-            _check_newest(list_epochs(storage), run, storage, uid)
-        yield run.key
-    except BaseException:
-        delete_or_leave(storage, put, "the objects belong to an incomplete version")
+        for manifest in manifests:
+            put_marker(storage, manifest.made)
+        if saved is not None:
+            put_savepoint(storage, saved, uid=uid)
+            hold(storage, saved, manifests)
+        for manifest in manifests:
+            put_manifest(storage, manifest)
+    except ForebayError as error:
+        # An error of storage after the last manifest means only that its answer was lost.
+        if not isinstance(error, StorageError) or not _was_put(storage, manifests[0].made):
+            _take_back(storage, manifests[0].made, saved)
+            raise
+
+
+def _was_put(storage: ObjectStorage, made: Coordinates) -> bool:
+    try:
+        return opening.is_whole(storage, RunVersion(version=made.version, run_key=made.run_key))
+    except StorageError:
+        return False
+
+
+def _check_alone(
+    storage: ObjectStorage,
+    manifests: Sequence[Manifest],
+    run: RunIdentity,
+    uid: str,
+    saved: Savepoint | None,
+) -> None:
+    """Take a first version back, and raise, if a newer run may have begun without it."""
+    try:
+        _check_newest(list_epochs(storage), run, storage, uid)
+    except ForebayError:
+        _take_back(storage, manifests[0].made, saved)
         raise
+
+
+def _take_back(storage: ObjectStorage, made: Coordinates, saved: Savepoint | None) -> None:
+    """Delete what an import has put; if that fails too, nobody opens what is left."""
+    folder = layout.version_folder(made.version)
+    with contextlib.suppress(StorageError):
+        put = [info.name for info in storage.list(folder) if f"-{made.run_key}-" in info.name]
+        storage.delete(sorted(put))  # manifests first
+        found = None if saved is None else find_savepoint(storage, saved.name)
+        if found is not None and found.run_key == made.run_key:
+            drop_savepoint(storage, found)
 
 
 def _check_newest(epochs: Epochs, run: RunIdentity, storage: ObjectStorage, uid: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.versions.manifest import Manifest
 
 
 @attrs.frozen(kw_only=True)
@@ -56,39 +57,71 @@ def create_savepoint(
     ``storage`` is the operator's folder, ``uid`` its name for messages. Copies nothing. Raises
     `ConfigurationError` for a name that is taken, and the errors of `open_version`.
     """
-    place = savepoint_object(name)
+    savepoint_object(name)
     with open_version(storage, uid=uid, version=version, progress=progress) as reader:
-        pin = lasting_name(reader.version)
-        files = {file.name: file.size for manifest in reader.manifests for file in manifest.files}
-        saved = Savepoint(
-            name=name,
-            version=reader.version,
-            run_key=reader.run_key or "",
-            pin=pin,
-            backend=reader.manifests[0].backend,
-            bytes=sum(files.values()) + sum(one.bytes_elsewhere for one in reader.manifests),
-        )
-        names = frozenset[str]().union(*(manifest.names for manifest in reader.manifests))
-        put_lasting(storage, pin, names, f"savepoint {name}")
-        payload = attrs.asdict(saved, filter=lambda field, _: field.name != "made")
-        if not storage.put_if_absent(place, seal(payload)):
+        saved = savepoint_of(name, reader.manifests)
+        hold(storage, saved, reader.manifests)
+        try:
+            put_savepoint(storage, saved, uid=uid)
+        except ConfigurationError:
             harm = f"it holds version {reader.version} until it is deleted by hand"
-            delete_or_leave(storage, [pin], harm)
-            raise ConfigurationError(
-                f"operator {uid!r} in {storage.url} has a savepoint {name!r} already"
-            )
+            delete_or_leave(storage, [saved.pin], harm)
+            raise
     return saved
+
+
+def savepoint_of(name: str, manifests: Sequence[Manifest]) -> Savepoint:
+    """Return the savepoint, with a fresh pin, of the version that all these manifests make."""
+    made = manifests[0].made
+    files = {file.name: file.size for manifest in manifests for file in manifest.files}
+    return Savepoint(
+        name=name,
+        version=made.version,
+        run_key=made.run_key,
+        pin=lasting_name(made.version),
+        backend=manifests[0].backend,
+        bytes=sum(files.values()) + sum(one.bytes_elsewhere for one in manifests),
+    )
+
+
+def hold(storage: ObjectStorage, saved: Savepoint, manifests: Sequence[Manifest]) -> None:
+    """Put the pin of a savepoint."""
+    names = frozenset[str]().union(*(manifest.names for manifest in manifests))
+    put_lasting(storage, saved.pin, names, f"savepoint {saved.name}")
+
+
+def put_savepoint(storage: ObjectStorage, saved: Savepoint, *, uid: str) -> None:
+    """Put the object of a savepoint. Raises `ConfigurationError` for a name that is taken."""
+    payload = attrs.asdict(saved, filter=lambda field, _: field.name != "made")
+    if not storage.put_if_absent(savepoint_object(saved.name), seal(payload)):
+        raise ConfigurationError(
+            f"operator {uid!r} in {storage.url} has a savepoint {saved.name!r} already"
+        )
+
+
+def find_savepoint(storage: ObjectStorage, name: str) -> Savepoint | None:
+    """Return the savepoint ``name``, if there is one."""
+    try:
+        return _read(storage, savepoint_object(name))
+    except ObjectNotFoundError:
+        return None
+
+
+def drop_savepoint(storage: ObjectStorage, saved: Savepoint) -> None:
+    """Delete a savepoint, and then its pin."""
+    storage.delete([savepoint_object(saved.name)])
+    storage.delete([saved.pin])
 
 
 def read_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
     """Return the savepoint ``name``; the `ConfigurationError` for an unknown one lists the rest."""
-    try:
-        return _read(storage, savepoint_object(name))
-    except ObjectNotFoundError:
+    found = find_savepoint(storage, name)
+    if found is None:
         known = ", ".join(repr(one.name) for one in list_savepoints(storage)) or "none"
         raise ConfigurationError(
             f"operator {uid!r} in {storage.url} has no savepoint {name!r}; it has: {known}"
-        ) from None
+        )
+    return found
 
 
 def list_savepoints(storage: ObjectStorage) -> Sequence[Savepoint]:
@@ -105,8 +138,7 @@ def list_savepoints(storage: ObjectStorage) -> Sequence[Savepoint]:
 def delete_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
     """Delete a savepoint and return it; forks made from it hold the files they need themselves."""
     saved = read_savepoint(storage, name, uid=uid)
-    storage.delete([savepoint_object(name)])
-    storage.delete([saved.pin])
+    drop_savepoint(storage, saved)
     return saved
 
 
