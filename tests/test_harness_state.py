@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
 
-from forebay_spark_runtime.testing import FunctionHarness, HarnessChain, ManualClock
+from forebay_spark_runtime.testing import FunctionHarness, HarnessChain, ManualClock, VirtualClock
 from forebay_state_api import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -357,6 +358,21 @@ def test_the_end_fires_the_timers_of_every_operator_of_a_chain():
         ended = chain.process([Row("b")], end=True)
         assert sorted(ended) == [("a", NOON + MINUTE), ("b", NOON + MINUTE)]
         assert chain.process([], end=True) == []
+
+
+class TakesTime(KeyedProcessFunction):
+    async def process_element(self, row, ctx):
+        await asyncio.sleep(60)
+        yield row.key, ctx.timers.processing_time
+
+
+def test_the_operators_of_a_chain_see_the_same_processing_time():
+    clock = VirtualClock()
+    shared = {"clock": clock, "schema": "key string, at timestamp", "parallelism": 2}
+    with HarnessChain(*(FunctionHarness(TakesTime(), "key", **shared) for _ in range(2))) as chain:
+        began = clock.now
+        assert {row.at for row in chain.process([Row(key) for key in "abcd"])} == {began}
+        assert clock.now > began
 
 
 def test_a_chain_of_nothing_or_with_two_clocks():

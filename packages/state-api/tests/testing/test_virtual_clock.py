@@ -225,3 +225,19 @@ def test_a_client_that_the_function_does_not_declare() -> None:
             pytest.raises(ConfigurationError, match="declares model"),
         ):
             h.process([{"k": "a"}])
+
+
+async def _the_batchs_time(row: Any, ctx: Any) -> datetime:
+    await asyncio.sleep(10)
+    ctx.timers.register_processing_time(ctx.timers.processing_time)
+    time: datetime = ctx.timers.processing_time
+    return time
+
+
+def test_a_micro_batch_has_one_processing_time_in_all_subtasks() -> None:
+    with harness(_the_batchs_time, parallelism=3) as h:
+        for _ in range(2):
+            began = h.clock.now
+            got = h.process(ROWS[:10])
+            assert h.clock.now >= began + timedelta(seconds=20)  # one subtask after the other
+            assert {time for *_, time in got} == {began}

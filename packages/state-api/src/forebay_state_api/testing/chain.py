@@ -43,8 +43,9 @@ class HarnessChain:
         committed, so a repeated call counts its rows twice in their state; on Spark the batch fails
         as a whole. For a second input, call `process` of each harness instead.
         """
+        now_us = self._harnesses[0].clock.now_us  # one for all, as on Spark
         for harness in self._harnesses:
-            rows = harness.process(rows, end=end)
+            rows = harness._process(rows, end=end, now_us=now_us)  # noqa: SLF001 - none of users'
         return list(rows)
 
     def advance_watermark(self, to: datetime) -> list[Any]:

@@ -105,9 +105,9 @@ class FunctionHarness:
         keep its name: ``{"server.dsn": ...}``.
     :param compaction: name of the compaction service, for a backend that compacts.
     :param clock: the source of micro-batch times; default: a `ManualClock`. All subtasks get the
-        time, even without rows. Operators in a chain should share one clock. With a `VirtualClock`
-        the waits of asynchronous functions take no time, and the default of ``drain_timeout`` is a
-        year.
+        time at which the micro-batch begins, even without rows. Operators in a chain should share
+        one clock. With a `VirtualClock` the waits of asynchronous functions take no time, and the
+        default of ``drain_timeout`` is a year.
     :param clients: for each name, what ``ctx.clients`` has instead of the client that the function
         declares: an object that answers, fails or waits as the test wants. It is not copied.
     :param on_call: an asynchronous function of a `CallTry` that makes each try of ``ctx.call``: it
@@ -268,6 +268,17 @@ class FunctionHarness:
         `ConfigurationError`; both commit nothing. Raises `StateAccessError` if the harness is
         closed.
         """
+        return self._process(rows, other, end=end)
+
+    def _process(
+        self,
+        rows: Iterable[Any],
+        other: Iterable[Any] | None = None,
+        *,
+        end: bool = False,
+        now_us: int | None = None,
+    ) -> list[Any]:
+        """Do as `process`; ``now_us`` is the micro-batch's time, by default the clock's."""
         self._check_open()
         if other is not None and self._inputs == 1 and not self._has_broadcast:
             raise ConfigurationError(
@@ -281,7 +292,8 @@ class FunctionHarness:
         broadcast = self._rows.broadcast(second) if self._has_broadcast else []
         if not self._has_broadcast:
             records += self._rows.keyed(second, 1)
-        return self._run(self._rows.ordered(records), self._pending.begin, broadcast, end=end)
+        ordered, begun = self._rows.ordered(records), self._pending.begin
+        return self._run(ordered, begun, broadcast, end=end, now_us=now_us)
 
     def advance_watermark(self, to: datetime) -> list[Any]:
         """Move the watermark to ``to``; return the rows that the due event-time timers emit.
@@ -456,6 +468,7 @@ class FunctionHarness:
         broadcast: Sequence[Any] = (),
         *,
         end: bool = False,
+        now_us: int | None = None,
     ) -> list[Any]:
         self._job.keyed_by = self._rows.keyed_by(self._inputs)
         out = self._job.process(
@@ -465,6 +478,7 @@ class FunctionHarness:
             given_out=self._given_out,
             begun=begun,
             end=end,
+            now_us=now_us,
         )
         self._pending.clear()
         return out

@@ -181,12 +181,14 @@ class KeyedJob:
         begun: Callable[[Subtask], None] = lambda _: None,
         crash: bool = False,
         end: bool = False,
+        now_us: int | None = None,
     ) -> list[Any]:
         """As `run`, for rows with keys.
 
         ``broadcast`` are rows for every subtask, which come before ``records``. ``begun`` is called
         with each subtask before its first timer and row; ``given_out`` checks the rows that a
-        subtask emits. With ``end``, these rows are the last ones of a bounded input.
+        subtask emits. With ``end``, these rows are the last ones of a bounded input. ``now_us`` is
+        the micro-batch's time, for all subtasks; default: the clock's.
         """
         named: dict[str, Any] = {
             "broadcast": broadcast,
@@ -194,6 +196,7 @@ class KeyedJob:
             "begun": begun,
             "crash": crash,
             "end": end,
+            "now_us": self.clock.now_us if now_us is None else now_us,
         }
         if self._virtual is not None:
             return self._virtual.run(lambda: self._process(function, records, **named))
@@ -212,10 +215,11 @@ class KeyedJob:
         begun: Callable[[Subtask], None],
         crash: bool,
         end: bool,
+        now_us: int,
     ) -> list[Any]:
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
-            with self.subtask(function, number) as running:
+            with self.subtask(function, number, now_us=now_us) as running:
                 if self._virtual is not None:
                     running.engine.scheduler.reads.execute_in(ReadsAtOnce(), instead=False)
                 running.measures.group_rows = self._rows_of_groups(running, mine)
@@ -260,15 +264,25 @@ class KeyedJob:
             keys, groups = [one.key for one in rows], [one.group for one in rows]
             running.process([one.row for one in rows], keys, groups, side)
 
-    def subtask(self, function: Any, subtask: int = 0, *, new_state: bool = False) -> Subtask:
-        """Return a subtask of the next micro-batch, with its own copy of ``function``."""
+    def subtask(
+        self,
+        function: Any,
+        subtask: int = 0,
+        *,
+        new_state: bool = False,
+        now_us: int | None = None,
+    ) -> Subtask:
+        """Return a subtask of the next micro-batch, with its own copy of ``function``.
+
+        ``now_us`` is the micro-batch's time; default: the clock's.
+        """
         return Subtask(
             self._fresh(function),
             self.backend_class,
             self._identity(subtask),
             versions=self.versions(),
             key_codec=self.key_codec,
-            now_us=self.clock.now_us,
+            now_us=self.clock.now_us if now_us is None else now_us,
             settings=self.settings,
             backend_options=self.options,
             cache_bytes=self.cache_bytes,
