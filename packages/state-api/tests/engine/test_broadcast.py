@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from forebay_state_api import (
     StateAccessError,
     StateFuture,
     ValueStateDescriptor,
+    completed_future,
 )
 from forebay_state_api.errors import PluginError
 from forebay_state_api.testing import FunctionHarness
@@ -428,3 +430,95 @@ def test_a_future_that_nobody_completes_fails_the_batch(new_job):
 
     with pytest.raises(FunctionError, match=r"Stuck.process_broadcast_element .* nobody completed"):
         new_job(drain_timeout_s=0.1).run(Stuck(), [], [Rule("x", 3)])
+
+
+# -- what cannot be awaited --------------------------------------------------------------------
+
+
+async def _sleeps():
+    await asyncio.sleep(0.001)
+
+
+async def _turns():
+    await asyncio.sleep(0)
+
+
+async def _waits():
+    await asyncio.Event().wait()
+
+
+async def _times_out():
+    async with asyncio.timeout(1):
+        await _turns()
+
+
+async def _uses_a_thread():
+    await asyncio.to_thread(int)
+
+
+async def _groups():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_turns())
+
+
+FOREIGN = [_sleeps, _turns, _waits, _times_out, _uses_a_thread, _groups]
+
+
+class Asynchronous(Base):
+    """Its rows of the keyed input run on a loop."""
+
+    async def process_element(self, row, ctx):
+        return []
+
+
+def awaiting(base, form, work):
+    """A function that awaits ``work`` for a row of the broadcast input."""
+
+    class Coroutine(base):
+        async def process_broadcast_element(self, row, ctx):
+            await work()
+
+    class Generator(base):
+        async def process_broadcast_element(self, row, ctx):
+            await work()
+            yield row
+
+    class Returned(base):
+        def process_broadcast_element(self, row, ctx):
+            return work()
+
+    class Chained(base):
+        def process_broadcast_element(self, row, ctx):
+            completed_future(1).then_apply(lambda _: work())
+
+    forms = {"coroutine": Coroutine, "generator": Generator, "returned": Returned}
+    return {**forms, "chained": Chained}[form]()
+
+
+@pytest.mark.parametrize("work", FOREIGN)
+@pytest.mark.parametrize("form", ["coroutine", "generator", "returned", "chained"])
+@pytest.mark.parametrize("base", [Base, Asynchronous])
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_row_awaits_state_only(base, form, work):
+    with FunctionHarness(awaiting(base, form, work), "key") as harness:
+        with pytest.raises(FunctionError, match="can await state futures only") as raised:
+            harness.process([], [Rule("x", 1)])
+        assert isinstance(raised.value.__cause__, TypeError)
+        assert harness.version == 0
+
+
+@pytest.mark.parametrize("base", [Base, Asynchronous])
+@pytest.mark.parametrize("work", [_sleeps, _turns, _times_out, _uses_a_thread, _groups])
+def test_a_function_of_visited_keys_awaits_anything(base, work):
+    class Visits(base):
+        def process_broadcast_element(self, row, ctx):
+            async def fn(key, state):
+                await work()
+                ctx.collect((key, await state.async_value()))
+
+            ctx.apply_to_keyed_state(COUNT, fn)
+
+    with FunctionHarness(Visits(), "key") as harness:
+        harness.set_state(COUNT, "a", 3)
+        harness.process([Event("b", "x")])
+        assert ("a", 3) in harness.process([], [Rule("x", 1)])

@@ -87,6 +87,18 @@ def test_functions_inside_states_have_no_life_of_their_own(make, fn, method):
         make("s", fn())
 
 
+def test_aggregate_functions_are_plain():
+    class Asks(Half):
+        async def add(self, value, accumulator):
+            return accumulator
+
+        async def get_result(self, accumulator):
+            return accumulator
+
+    with pytest.raises(ConfigurationError, match=r"'s': .*Asks defines add and get_result as"):
+        AggregatingStateDescriptor("s", Asks(), int)
+
+
 def test_merge_is_needed_where_namespaces_are_merged():
     class Sum(Half):
         def get_result(self, accumulator):

@@ -33,6 +33,10 @@ def value_of(future):
     return seen[0]
 
 
+async def _is_small(value):
+    return value < 3
+
+
 @pytest.mark.parametrize(
     ("chain", "expected"),
     [
@@ -47,6 +51,8 @@ def value_of(future):
             lambda f: f.then_conditionally_apply(lambda v: v < 3, lambda v: 1, lambda v: -v),
             (False, -5),
         ),
+        (lambda f: f.then_conditionally_apply(_is_small, lambda v: "yes"), (False, None)),
+        (lambda f: f.then_conditionally_compose(_is_small, completed_future), (False, None)),
         (lambda f: f.then_conditionally_accept(lambda v: v > 3, lambda v: "x"), True),
         (lambda f: f.then_conditionally_accept(lambda v: v < 3, lambda v: "x"), False),
         (lambda f: f.then_conditionally_compose(lambda v: v > 3, completed_future), (True, 5)),

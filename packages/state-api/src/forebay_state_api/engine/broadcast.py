@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_state_api.engine.record_methods import collected, give_out
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.context import BroadcastAccess
-from forebay_state_api.job.futures import check_awaited
+from forebay_state_api.job.futures import check_awaited, next_await
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import RecordHost
@@ -83,7 +83,7 @@ class BroadcastInput(BroadcastAccess):
         scheduler = self._host.scheduler
         while True:
             try:
-                awaited = coroutine.send(None)
+                awaited = next_await(coroutine)
             except StopIteration as stop:
                 return stop.value
             future = check_awaited(awaited, coroutine)

@@ -18,7 +18,7 @@ from forebay_state_api.job import (
     timers,
 )
 from forebay_state_api.job.descriptors import StateDescriptor
-from forebay_state_api.job.futures import AWAIT_HELP, StateFuture
+from forebay_state_api.job.futures import AWAIT_HELP, StateFuture, asks_for_a_loop
 from forebay_state_api.job.iterators import StateIterator
 from forebay_state_api.user_frames import users_frames
 
@@ -38,7 +38,6 @@ _BY_TEXT: Final = tuple(
         (r"'StateFuture'|(got|not|of type|^type) StateFuture\b|StateFuture found", NOT_AWAITED),
         (r"'StateIterator'|(got|not|of type|^type) StateIterator\b", _ITERATED),
         (r"StateDescriptor'", _DESCRIBES),
-        (r"event loop|'create_future'", AWAIT_HELP),
         (r"combine_all\(\) takes|^object (list|tuple) can't be|^'(list|tuple)' object can't be aw",
          "combine_all([...]) is one future of several"),
         (r"object .*can't be (used in 'await'|awaited)",
@@ -67,6 +66,8 @@ def hint(error: BaseException, running: str) -> str:
         found = _members(error.obj)
     if found is None and isinstance(error, (AttributeError, TypeError, RuntimeError)):
         text = str(error)
+        if asks_for_a_loop(error):
+            return f" - {AWAIT_HELP}"
         found = next((advice for pattern, advice in _BY_TEXT if pattern.search(text)), None)
         if found is None and (kind := re.search(r"(?:Keyed|Ttl)(\w+State)\b", text)):
             found = _members_of(getattr(states, kind[1]))

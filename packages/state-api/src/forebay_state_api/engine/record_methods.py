@@ -59,6 +59,8 @@ class RecordMethod:
 
     def run(self, host: RecordHost, entries: Entries, side: int) -> None:
         """Run the records of input ``side``, in order."""
+        if self.is_asynchronous and host.scheduler.awaits is None:
+            host.scheduler.find_loop()
         host.scheduler.loop_of(self.runner)(host, self.fn, entries, side)
 
 

@@ -472,8 +472,11 @@ class Scheduler:
     # -- foreign things -----------------------------------------------------------------------
 
     def foreign_wait(self, awaited: Any) -> ForeignWait | None:
-        """Return a wait for what is not a state future; ``None`` if it cannot be awaited."""
-        if self.awaits is None:
+        """Return a wait for what is not a state future; ``None`` if it cannot be awaited.
+
+        Only records can: they end when their waits have.
+        """
+        if self.awaits is None or self.context._key is NO_KEY:
             return None
         self.counters.calls_awaited += 1
         return foreign_wait(self.awaits, awaited)

@@ -79,6 +79,20 @@ def check_no_life(function: object, where: str) -> None:
         )
 
 
+def check_plain(function: AggregateFunction[Any, Any, Any], where: str) -> None:
+    """Refuse asynchronous methods: a state calls them while it answers. ``where`` is as above.
+
+    Raises `ConfigurationError`.
+    """
+    names = ("create_accumulator", "add", "get_result", "merge")
+    found = [name for name in names if inspect.iscoroutinefunction(getattr(function, name))]
+    if found:
+        raise ConfigurationError(
+            f"{where}: {type(function).__qualname__} defines {' and '.join(found)} as async; they "
+            "are plain methods. Await in the function that adds to the state"
+        )
+
+
 def _spelled(method: Any) -> str:
     _, *parameters = inspect.signature(method).parameters
     return f"{method.__name__}({', '.join(parameters)})"

@@ -16,6 +16,7 @@ from forebay_state_api.job.aggregation import (
     ReduceFunction,
     check_defined,
     check_no_life,
+    check_plain,
 )
 from forebay_state_api.job.ttl import StateTtlConfig
 
@@ -361,6 +362,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
             )
         check_defined(aggregate_function)
         check_no_life(aggregate_function, f"state {name!r}")
+        check_plain(aggregate_function, f"state {name!r}")
         self.aggregate_function = aggregate_function
 
     def aspects(self) -> dict[str, object]:

@@ -10,6 +10,7 @@ blocking ``get``: an exception in a callback fails the micro-batch.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from functools import partial
@@ -392,7 +393,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
         """
 
         async def choose(value: T) -> tuple[bool, U | None]:
-            holds = bool(condition(value))
+            holds = await _condition_held(condition(value))
             branch = if_true if holds else if_false
             result: Any = None if branch is None else branch(value)
             return holds, (await result) if result.__class__ is CoroutineType else result
@@ -418,7 +419,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
         """Return a future of ``(condition held, result of the chosen future)``."""
 
         async def choose(value: T) -> tuple[bool, U | None]:
-            holds = bool(condition(value))
+            holds = await _condition_held(condition(value))
             branch = if_true if holds else if_false
             if branch is None:
                 return holds, None
@@ -811,7 +812,7 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
 
     def step(_: object = None) -> None:
         try:
-            awaited = coroutine.send(None)
+            awaited = next_await(coroutine)
         except StopIteration as stop:
             if driven:
                 driven.discard(coroutine)
@@ -830,6 +831,25 @@ AWAIT_HELP: Final = (
     "records can await state futures and whatever asyncio can, on the loop of their subtask; "
     "process_broadcast_element can await state futures only"
 )
+
+
+def asks_for_a_loop(error: BaseException) -> bool:
+    """Return whether code failed because no loop of asyncio's runs."""
+    found = isinstance(error, (AttributeError, RuntimeError))
+    return found and re.search("event loop|'create_future'", str(error)) is not None
+
+
+def next_await(coroutine: Coroutine[Any, Any, Any]) -> object:
+    """Run a coroutine that can await state futures only, and return what it awaits next.
+
+    Raises `TypeError` where it needs a loop of asyncio's.
+    """
+    try:
+        return coroutine.send(None)
+    except (AttributeError, RuntimeError) as error:
+        if not asks_for_a_loop(error):
+            raise
+        raise TypeError(f"{error}: {AWAIT_HELP}") from error
 
 
 def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
@@ -852,6 +872,11 @@ def _give(after: StateFuture[Any], returned: Any) -> None:
         drive(returned, after)
     else:
         after._fulfil(returned)
+
+
+async def _condition_held(returned: Any) -> bool:
+    """Return whether a condition holds; it may be an ``async def``."""
+    return bool(await returned if returned.__class__ is CoroutineType else returned)
 
 
 async def _dropping(coroutine: Coroutine[Any, Any, Any]) -> None:
