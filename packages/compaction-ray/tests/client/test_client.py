@@ -143,6 +143,27 @@ def test_jobs_go_on_when_the_process_ends(client_of, gateway, remote):
     assert another.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
 
 
+def test_a_process_that_ends_hands_its_jobs_over(client_of, gateway, remote, own):
+    """Jobs at a gateway are left there, also if they only wait; the rest is done here."""
+    remote.go.clear()
+    client = client_of(gateway.address, min_bytes=100)
+    jobs = [job(1), job(2), job(3, size=99)]
+    for given in jobs:
+        client.submit(given)
+    client.hand_over()
+    taken = {entry.id for entry in gateway.on_loop(lambda: list(gateway.core._jobs.values()))}
+    assert taken == {given.id for given in jobs[:2]}
+    assert client.poll(jobs[2].id).phase is CompactionPhase.DONE
+    assert own.runs == 1
+
+
+def test_a_process_that_ends_tells_what_stops_the_query(client_of):
+    client = client_of(dead_address(), failure_strategy="fail", clock=Hurried())
+    client.submit(job())
+    with pytest.raises(StorageError, match="failure-strategy is 'fail'"):
+        client.hand_over()
+
+
 # -- jobs that fail -----------------------------------------------------------------------------
 
 

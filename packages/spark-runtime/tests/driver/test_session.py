@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
+from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.session import configuration
 
 SETTINGS = {
@@ -12,6 +15,7 @@ SETTINGS = {
     "spark.speculation": "true",
     "spark.app.name": "other",
 }
+REUSE = "spark.python.worker.reuse"
 OURS = {key: value for key, value in SETTINGS.items() if key != "spark.app.name"}
 
 
@@ -60,3 +64,17 @@ def test_settings_where_pyspark_lists_them():
 
 def test_settings_of_a_session_in_a_jvm():
     assert configuration(SimpleNamespace(conf=ClassicConf())) == OURS
+
+
+@pytest.mark.parametrize(
+    ("given", "application", "expected"),
+    [({}, {}, 0), ({}, {REUSE: "false"}, 1), ({REUSE: "False"}, {}, 1)],
+)
+def test_workers_that_end_with_their_task_are_worth_one_line(caplog, given, application, expected):
+    sessions._warn_of_single_use.cache_clear()
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_conf=application))
+    for _ in range(3):
+        sessions.warn_unless_workers_stay(session, given)
+    lines = [record.message for record in caplog.records]
+    assert len(lines) == expected
+    assert all("spark.python.worker.reuse is false" in line for line in lines)

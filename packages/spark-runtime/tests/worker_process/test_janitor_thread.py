@@ -54,6 +54,28 @@ def test_one_pass_at_a_time(clear, monkeypatch, done):
     done(janitor_thread._pool)
 
 
+def test_a_process_that_ends_waits_for_the_pass(clear, monkeypatch):
+    go_on, swept = threading.Event(), []
+
+    def slow(self, version):
+        go_on.wait(100)
+        swept.append(version)
+        return JanitorPass(base=0, overtaken=False, names=())
+
+    do = janitor_thread._pool.do_if_possible
+
+    def queue(work):
+        go_on.set()
+        return do(work)
+
+    monkeypatch.setattr(janitor_thread.Janitor, "sweep", slow)
+    janitor_thread.finish_pass()
+    assert clear(5)
+    monkeypatch.setattr(janitor_thread._pool, "do_if_possible", queue)
+    janitor_thread.finish_pass()
+    assert swept == [5]
+
+
 def test_without_a_thread_the_pass_is_left_out_and_the_next_one_is_not(clear, monkeypatch, done):
     def refused(thread):
         message = "can't start new thread"

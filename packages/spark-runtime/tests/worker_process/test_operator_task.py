@@ -46,3 +46,25 @@ def test_where_nobody_reads_it_no_text_is_made(commit, monkeypatch):
     monkeypatch.setattr(logging.getLogger(LOGGER), "level", logging.WARNING)
     logging.getLogger(LOGGER).manager._clear_cache()
     commit(rows_in=1)
+
+
+@pytest.mark.parametrize(("reuse", "expected"), [("1", []), (None, ["janitor", "jobs"])])
+def test_a_task_whose_process_ends_with_it_waits_for_its_threads(monkeypatch, reuse, expected):
+    waited = []
+    service = SimpleNamespace(hand_over=lambda: waited.append("jobs"))
+    monkeypatch.setattr(operator_task, "finish_pass", lambda: waited.append("janitor"))
+    monkeypatch.setattr(OperatorTask, "_compaction", lambda self: service)
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    if reuse:
+        monkeypatch.setenv("SPARK_REUSE_WORKER", reuse)
+    operator = OperatorTask.__new__(OperatorTask)
+    operator._versions = object()
+    operator.finish()
+    assert waited == expected
+
+
+def test_a_task_without_stored_state_has_nothing_to_wait_for(monkeypatch):
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    operator = OperatorTask.__new__(OperatorTask)
+    operator._versions = None
+    operator.finish()

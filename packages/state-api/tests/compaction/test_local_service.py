@@ -96,6 +96,25 @@ def job(job_id: str = "j1") -> CompactionJob:
     )
 
 
+def test_a_process_that_ends_waits_for_its_jobs(
+    service: LocalCompactionService, compactor: Concatenation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compactor.go.clear()
+    wait_for = service._changed.wait_for
+
+    def continues(ended: Callable[[], bool]) -> bool:
+        compactor.go.set()
+        return wait_for(ended)
+
+    for job_id in ("j1", "j2"):
+        service.submit(job(job_id))
+    monkeypatch.setattr(service._changed, "wait_for", continues)
+    service.hand_over()
+    monkeypatch.undo()
+    phases = {service.poll(job_id).phase for job_id in ("j1", "j2")}
+    assert phases == {CompactionPhase.DONE}
+
+
 def test_a_job_leaves_outputs_and_a_result_under_its_prefix(
     service: LocalCompactionService, storage: ObjectStorage
 ) -> None:

@@ -136,8 +136,8 @@ class TrackedJob:
                 self.status = CompactionStatus(self.id, self.state.phase, fault, why)
             self._changed.notify_all()
 
-    def wait(self, until: Callable[[State], bool], timeout_s: float) -> State:
-        """Wait for a state, at most ``timeout_s`` seconds; return the present one."""
+    def wait(self, until: Callable[[State], bool], timeout_s: float | None) -> State:
+        """Wait for a state, at most ``timeout_s`` seconds if given; return the present one."""
         with self._changed:
             self._changed.wait_for(lambda: until(self.state), timeout_s)
             return self.state

@@ -17,11 +17,15 @@ from forebay_compaction_ray.events import key_of
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
-from forebay_state_api.contract.compaction_service import CompactionService, CompactionStatus
+from forebay_state_api.contract.compaction_service import (
+    CompactionFault,
+    CompactionService,
+    CompactionStatus,
+)
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.daemon_pool import DaemonPool
-from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Setting
 
@@ -31,6 +35,7 @@ _REMEMBERED: Final = 256
 _FIRST_ANSWER_S: Final = 0.25
 """Longest wait of a task for the state of a job that another process submitted; once."""
 _END_S: Final = 5.0
+_AT_GATEWAY: Final = (State.QUEUED, State.RUNNING)
 
 
 class RemoteCompactionService(CompactionService):
@@ -123,6 +128,14 @@ class RemoteCompactionService(CompactionService):
         except CorruptStateError:
             self.counters.add("verify_failures")
             raise
+
+    def hand_over(self) -> None:
+        """Wait until each job of this process is at a gateway, or done here."""
+        for tracked in list(self._jobs.values()):
+            if tracked.job is not None:
+                tracked.wait(lambda state: state.ended or state in _AT_GATEWAY, None)
+            if tracked.status.fault is CompactionFault.UNAVAILABLE:
+                raise StorageError(f"compaction {tracked.id} failed: {tracked.status.message}")
 
     def metrics(self) -> Mapping[str, float]:
         """Return the metrics of `REPORTED` by key."""

@@ -90,6 +90,7 @@ def operator_options(
     session = df.sparkSession
     given = sessions.configuration(session)
     sessions.refuse_speculation(session, given)
+    sessions.warn_unless_workers_stay(session, given)
     backends = {**plugins().backends(), **plugins().compaction_services()}
     settings = resolve_settings(given, overrides=dict(overrides), backends=backends)
     plugins().backend(settings["state.backend"])

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import sys
 import uuid
 from typing import Any, Final
@@ -14,8 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import PREFIX
 
+_log = logging.getLogger(__name__)
+
 _FOREACH_BATCH_WORKER: Final = "foreach_batch_worker"
 _SPECULATION: Final = "spark.speculation"
+_REUSE: Final = "spark.python.worker.reuse"
 
 PROCESS_RUN: Final = str(uuid.uuid4())
 """The run's id in the process that serves a query's ``foreachBatch`` under Spark Connect."""
@@ -58,7 +63,7 @@ def _names(session: Any) -> list[str]:
 
 
 def _matters(key: str) -> bool:
-    return key.startswith(PREFIX) or key == _SPECULATION
+    return key.startswith(PREFIX) or key in (_SPECULATION, _REUSE)
 
 
 def time_zone(session: Any) -> str:
@@ -107,11 +112,34 @@ def refuse_speculation(session: Any, given: dict[str, str]) -> None:
     Two concurrent attempts of one task could both commit the version. ``given`` is the result of
     `configuration`.
     """
-    value = given.get(_SPECULATION)
-    if value is None and not is_connect(session):
-        value = session.sparkContext._conf.get(_SPECULATION, "false")
-    if str(value).lower() == "true":
+    if _of_application(session, given, _SPECULATION, "false") == "true":
         raise ConfigurationError(
             "spark.speculation is on: two copies of a task would make one version of the state at "
             "the same time. Set spark.speculation=false for applications with keyed state"
         )
+
+
+def warn_unless_workers_stay(session: Any, given: dict[str, str]) -> None:
+    """Log a warning if each task has a Python worker of its own; once in a process.
+
+    ``given`` is the result of `configuration`.
+    """
+    if _of_application(session, given, _REUSE, "true") == "false":
+        _warn_of_single_use()
+
+
+@functools.cache
+def _warn_of_single_use() -> None:
+    _log.warning(
+        "%s is false: each task of an operator with state begins without the state of the batch "
+        "before, waits until its compactions are done or at a gateway, and for the janitor. Set it "
+        "to true, as it is by default",
+        _REUSE,
+    )
+
+
+def _of_application(session: Any, given: dict[str, str], key: str, default: str) -> str:
+    value = given.get(key)
+    if value is None and not is_connect(session):
+        value = session.sparkContext._conf.get(key, default)
+    return str(value or default).lower()

@@ -108,6 +108,7 @@ class SubtaskJob:
         yield from output.handed_on([*held, *last])
         figures = {**report.figures, **phase_figures(clock)}
         yield from output.figures(task.subtask.subtask, figures)
+        operator.finish()
 
     def _output(self, task: TaskIdentity, clock: PhaseClock) -> tuple[ErrorRows | None, TaskOutput]:
         rows_writer = self._writer(task)

@@ -105,6 +105,7 @@ class CarryJob(WaitJob):
         self.report_counts(run)
         if held is not None:
             yield held
+        operator.finish()
 
     def _input(self, pending: PendingRows, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows that were carried over, and then the micro-batch's own."""

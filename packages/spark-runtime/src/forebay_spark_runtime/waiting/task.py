@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -35,6 +34,7 @@ from forebay_spark_runtime.waiting.process_loop import process_loop
 from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
+from forebay_spark_runtime.worker_process.process_reuse import process_stays
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.calls.idempotency import idempotency_key
 from forebay_state_api.calls.operator_clients import CLOSING_S, KeptClient, clients_of
@@ -261,8 +261,7 @@ class TaskRun:
             done = True
         finally:
             if kept is not None:
-                keep = done and bool(os.environ.get("SPARK_REUSE_WORKER"))
-                await clients.release(operator, kept, keep=keep)
+                await clients.release(operator, kept, keep=done and process_stays())
 
     async def _call(self, kept: KeptClient | None) -> None:
         spec, loop = self._spec, asyncio.get_running_loop()

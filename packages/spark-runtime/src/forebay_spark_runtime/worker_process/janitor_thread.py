@@ -73,6 +73,13 @@ def clear_if_due(
     return begun
 
 
+def finish_pass() -> None:
+    """Wait for the pass that runs, if any."""
+    finished = threading.Event()
+    if _at_work and _pool.do_if_possible(finished.set):
+        finished.wait()
+
+
 def _sweep(janitor: Janitor, clear: Callable[[], None], url: str, version: int) -> None:
     """One pass; ``clear`` is `StateBackend.clear`."""
     try:

@@ -8,7 +8,8 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from forebay_spark_runtime.worker_process.cache_warming import keep_warm
-from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due
+from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due, finish_pass
+from forebay_spark_runtime.worker_process.process_reuse import process_stays
 from forebay_state_api.compaction.process_services import service_of
 from forebay_state_api.engine.loop_thread import lend_loop
 from forebay_state_api.engine.measures import Measures
@@ -91,6 +92,15 @@ class OperatorTask:
         with self._measures.clock.during(Phase.COMMIT_INSTALL):
             self._after(subtask, report)
         return report
+
+    def finish(self) -> None:
+        """Wait for the threads that work for the task, if Spark ends the process with it.
+
+        A task calls it when it has yielded all rows.
+        """
+        if self._versions is not None and not process_stays():
+            finish_pass()
+            self._compaction().hand_over()
 
     def _after(self, subtask: Subtask, report: SubtaskReport) -> None:
         task = subtask.task

@@ -133,6 +133,15 @@ class CompactionService(abc.ABC):
         job. Raises `CorruptStateError` for outputs that differ from the result's description.
         """
 
+    def hand_over(self) -> None:  # noqa: B027 - a service may need no process
+        """Wait until no submitted job needs this process: it has ended, or runs elsewhere.
+
+        Called after its commit by a task whose process ends with it, as Spark's do without
+        ``spark.python.worker.reuse``; the next process that opens the state finds the results.
+        Raises `StorageError` for a job that has failed as `CompactionFault.UNAVAILABLE`, which
+        nobody would learn later.
+        """
+
     @abc.abstractmethod
     def close(self) -> None:
         """Abort the jobs that run here and release all resources. Safe to call twice."""
