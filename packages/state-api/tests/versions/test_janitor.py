@@ -9,7 +9,7 @@ import pytest
 from forebay_state_api.testing.storage import Crash, Fault, FaultyStorage
 from forebay_state_api.versions.epochs import list_epochs, record_name
 from forebay_state_api.versions.janitor import RECORD_AGE, Janitor, is_due
-from forebay_state_api.versions.layout import compaction_prefix, data_version
+from forebay_state_api.versions.layout import LAST_VERSION, compaction_prefix, data_version
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.pins import Pin, list_pins
 from forebay_state_api.versions.reader import open_version
@@ -184,6 +184,20 @@ def test_what_is_not_ours_stays(query, sweep):
     sweep(run, 10)
     names = {info.name for info in query.storage.list()}
     assert {"data/readme", "versions/lost/found"} <= names
+
+
+def test_what_is_of_a_version_that_nobody_has_begun_goes_after_its_age(query, sweep):
+    """A client of a gateway chooses the folder of its jobs, say one that no query ever reaches."""
+    run = query.run(1)
+    run.batches(0, 9)
+    prefixes = [compaction_prefix(version) for version in (LAST_VERSION, 11, 12)]
+    for prefix in prefixes:
+        query.storage.put(f"{prefix}claim", b"somebody's")
+    sweep(run, 10, wait=timedelta(minutes=30))
+    assert all(written_below(query, prefix) for prefix in prefixes)
+    run.begin(10)  # the task of a long micro-batch
+    sweep(run, 10)
+    assert [bool(written_below(query, prefix)) for prefix in prefixes] == [False, True, False]
 
 
 def written_below(query, prefix):

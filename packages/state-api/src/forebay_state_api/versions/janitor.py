@@ -3,15 +3,17 @@
 In one pass the floor is the caller's own committed version minus the retention, and the *base* is
 the version of the caller's timeline at the floor. The pass first deletes markers and manifests of
 versions below the base, whose figures it puts into the history, then files that no manifest named
-when the pass began; so a file outlives the manifests that named it by at least one pass. Pinned
-files stay, as does every object that is younger than the minimum age by the store's clock. Before
-each batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
+when the pass began; so a file outlives the manifests that named it by at least one pass. These are
+files for versions below the base, and for later versions that nobody has begun: a task puts its
+marker before it writes, but whoever may submit compactions chooses their folders. Pinned files
+stay, as does every object that is younger than the minimum age by the store's clock. Before each
+batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -111,7 +113,7 @@ class Janitor:
             self._check_newest()
             base = self._base(committed_version - self._retention)
             if base:
-                self._clear(base)
+                self._clear(base, committed_version)
                 self._forget(committed_version)
         except _OvertakenError:
             overtaken = True
@@ -125,7 +127,7 @@ class Janitor:
         origin = timeline_version(self._storage, self._run_key, floor)
         return 0 if origin is None else origin.version
 
-    def _clear(self, base: int) -> None:
+    def _clear(self, base: int, committed_version: int) -> None:
         oldest = self._store_time() - self._min_age
         versions = self._storage.list(layout.VERSIONS)
         named = self._named_files(versions)
@@ -134,7 +136,13 @@ class Janitor:
         self._remember(doomed)
         self._delete(doomed, _keeps_version)
         unnamed = [i for i in data if i.modified <= oldest and not is_named(i.name, named)]
-        self._delete([info for info in unnamed if _file_below(info, base)], _keeps_file)
+        begun = {info.name.split("/")[1] for info in versions}
+        useless = [
+            info
+            for info in unnamed
+            if _file_below(info, base) or _is_of_no_version(info, committed_version, begun)
+        ]
+        self._delete(useless, _keeps_file)
         self._clear_runs(versions, oldest)
         self._clear_marks(base, oldest)
         self._clear_pins(oldest)
@@ -282,3 +290,14 @@ def _below(info: ObjectInfo, base: int) -> bool:
 def _file_below(info: ObjectInfo, base: int) -> bool:
     version = layout.data_version(info.name)
     return version is not None and version < base
+
+
+def _is_of_no_version(info: ObjectInfo, committed_version: int, begun: Collection[str]) -> bool:
+    """Return whether a file is for a later version without a marker or a manifest.
+
+    ``begun`` are the folders of the versions that have one.
+    """
+    version = layout.data_version(info.name)
+    if version is None or version <= committed_version:
+        return False
+    return layout.inverted(version) not in begun
