@@ -19,11 +19,11 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.codecs import codec_for
 from forebay_state_api.errors import FunctionError
 from forebay_state_api.importing.declared_states import DeclaredStates
+from forebay_state_api.versions.key_types import KeyType
 
-KEY = codec_for(str, what="the key").description
+KEY = KeyType.of(str)
 HOUR = timedelta(hours=1)
 
 
@@ -85,7 +85,7 @@ def test_names_types_and_times_to_live_are_those_of_the_descriptors(backend):
         "by_day": ("map", "str → float | None", None, False),
     }
     assert infos["sales"].spec.value.admit({"shop": "tea", "amount": 3}) == ("tea", 3)
-    assert found.key_codec().description == KEY
+    assert found.key_codec().description == KEY.description
     assert not found.has_timers
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
 from forebay_spark_runtime.testing import FunctionHarness
 from forebay_state_api import (
@@ -15,8 +17,14 @@ from forebay_state_api import (
     StateMigrationError,
     ValueStateDescriptor,
 )
+from forebay_state_api.commands.main import main
+from forebay_state_api.importing import import_state, open_next, replace_state
+from forebay_state_api.plugins import plugins
+from forebay_state_api.reading import open_state
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import OperatorStorage, open_version
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.versions import Checkpoint, OperatorStorage, open_version
+from forebay_state_api.versions.keyed_by import KeyColumn, KeyedBy
 
 
 class Row(NamedTuple):
@@ -173,3 +181,102 @@ def test_an_alias_that_cannot_be(alias, says):
         FunctionHarness(Count(), "user", key_alias=alias)
     with pytest.raises(ConfigurationError, match="key_alias="):
         FunctionHarness(Count(), lambda row: row.user, key_alias={"user": "account"})
+
+
+class Stopped:
+    """A query keyed by a column of times, which has stopped after its first micro-batch."""
+
+    def __init__(self, backend, folder, kind):
+        self.kind = kind
+        self.key = datetime(2024, 3, 31, 2, 30, tzinfo=None if kind.endswith("ntz") else UTC)
+        self.named = {"query": "q", "uid": "u"}
+        self.state_dir, self.checkpoint = str(folder / "state"), str(folder / "checkpoint")
+        self.conf = {"spark.forebay.state.backend": backend}
+        self.job = self.job_of(backend)
+        now_ms = self.job.clock.now_us // 1_000
+        self.job.checkpoint = Checkpoint(location="file:/checkpoint", times_ms={0: now_ms})
+        self.job.do(self.key, ("n.update", 7))
+        for name, text in (
+            ("metadata", '{"id":"q"}'),
+            ("offsets/0", f'v1\n{{"batchTimestampMs":{now_ms}}}\n{{}}'),
+            ("commits/0", 'v1\n{"nextBatchWatermarkMs":0}'),
+        ):
+            path = folder / "checkpoint" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def job_of(self, backend, **how):
+        named = self.named | how
+        root = open_storage(self.state_dir)
+        job = KeyedJob(
+            plugins().backend(backend), root, descriptors=[COUNT], key_type=datetime, **named
+        )
+        job.keyed_by = KeyedBy([[KeyColumn("at", self.kind)]])
+        return job
+
+    def exported(self):
+        with open_next(self.state_dir, **self.named, checkpoint=self.checkpoint) as snapshot:
+            return snapshot.to_arrow("n").read_all()
+
+
+@pytest.fixture(params=["timestamp", "timestamp_ntz"])
+def stopped(request, tmp_path):
+    return Stopped("heap", tmp_path, request.param)
+
+
+def test_keys_of_times_that_go_out_come_back(stopped):
+    tables = {"n": stopped.exported()}
+    replace_state(stopped.state_dir, **stopped.named, checkpoint=stopped.checkpoint, tables=tables)
+    stopped.job.restart()
+    assert stopped.job.do(stopped.key, ("n.value",)) == [7]
+
+
+def test_keys_of_times_that_become_another_operator(stopped):
+    tables = {"n": stopped.exported()}
+    with open_state(stopped.state_dir, **stopped.named, provisional=True) as like:
+        for query, types in (
+            ("like", {"like": like}),
+            ("typed", {"function": Count, "key": stopped.kind, "max_parallelism": 8}),
+        ):
+            to = {"query": query, "uid": "u"}
+            import_state(stopped.state_dir, **to, tables=tables, **types)
+            job = stopped.job_of("heap", query=query)
+            assert job.do(stopped.key, ("n.value",)) == [7]
+            import_state(stopped.state_dir, query=f"{query} 2", uid="u", tables=tables, **types)
+            other = stopped.job_of("heap", query=f"{query} 2")
+            kinds = {"timestamp", "timestamp_ntz"} - {stopped.kind}
+            other.keyed_by = KeyedBy([[KeyColumn("at", *kinds)]])
+            with pytest.raises(StateMigrationError, match=r"under the key columns \(timestamp"):
+                other.do(stopped.key, ("n.value",))
+
+
+def test_a_time_is_looked_up_as_the_key_column_has_it(stopped):
+    wall = stopped.key.replace(tzinfo=None)
+    with open_state(stopped.state_dir, **stopped.named, provisional=True) as snapshot:
+        for key in (wall, wall.replace(tzinfo=UTC)):
+            assert snapshot.get("n", key) == 7
+            (row,) = snapshot.rows_of("n", [key])
+            assert row.key == stopped.key
+    options = ["--state-dir", stopped.state_dir, "--provisional", "--json"]
+    for text in (wall.isoformat(), f"{wall.isoformat()}+00:00"):
+        found = CliRunner().invoke(main, ["state", "get", text, *options])
+        assert json.loads(found.stdout)["states"]["n"]["value"] == 7
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ("at {}", ""),
+        ("{}", ""),
+        ("day {}", "pass key_alias={'day': 'at'}"),
+        ("at timestamp_ntz", "they are now (at timestamp_ntz)"),
+        ("at {}, day date", "is tuple[datetime, date]; keys do not migrate"),
+    ],
+)
+def test_the_command_checks_key_columns_before_a_start(tmp_path, declared, says):
+    stopped = Stopped("heap", tmp_path, "timestamp")
+    options = ["--state-dir", stopped.state_dir, "--query", "q", "--uid", "u", "--provisional"]
+    key = declared.format(stopped.kind)
+    found = CliRunner().invoke(main, ["state", "schema", *options, "--key", key, "--json"])
+    assert found.exit_code == bool(says), found.output
+    assert says in json.loads(found.stdout)["key_misfit"]

@@ -22,10 +22,10 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.codecs import codec_for
 from forebay_state_api.importing.declared_states import DeclaredStates
+from forebay_state_api.versions.key_types import KeyType
 
-KEY = codec_for(str, what="the key").description
+KEY = KeyType.of(str)
 HOUR = StateTtlConfig(timedelta(hours=1))
 HOUR_US = 3_600_000_000
 VALUE = pa.struct({"n": pa.int64()})

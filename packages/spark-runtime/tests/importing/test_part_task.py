@@ -22,7 +22,6 @@ from forebay_state_api import (
     TimeDomain,
     ValueStateDescriptor,
 )
-from forebay_state_api.codecs import codec_for
 from forebay_state_api.importing.declared_states import DeclaredStates
 from forebay_state_api.importing.part import NO_WATERMARK
 from forebay_state_api.keys import key_group_of, subtask_of
@@ -30,6 +29,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import open_state
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.versions.imported import ImportedPart, ImportTarget, publish
+from forebay_state_api.versions.key_types import KeyType
 
 LSM = pytest.param(
     "lsm", marks=pytest.mark.skipif(not find_spec("forebay_backend_lsm"), reason="needs lsm")
@@ -77,7 +77,7 @@ def plan(tmp_path, backend):
     return ImportPlan(
         declared=DeclaredStates.of(
             Sales(),
-            key=codec_for(str, what="the key").description,
+            key=KeyType.of(str),
             uid="sales",
             backend=plugins().backend(backend),
         ),

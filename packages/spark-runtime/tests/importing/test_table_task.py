@@ -15,6 +15,7 @@ from forebay_state_api.importing.tables import TableLayout
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.reading import open_state
 from forebay_state_api.settings import resolve_settings
+from forebay_state_api.versions.key_types import KeyType
 
 DESCRIPTION = {
     "name": "n",
@@ -26,7 +27,7 @@ DESCRIPTION = {
 }
 DECLARED = DeclaredStates(
     uid="counts",
-    key={"type": "str"},
+    key=KeyType({"type": "str"}),
     lineages={"n": Lineage(DESCRIPTION, [{"value": {"type": "int"}, "user_key": None}])},
     ttl_us={},
     has_timers=True,

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, NoReturn
@@ -135,6 +135,16 @@ def kind_of(column: Any) -> str:
     return f"{kind}_ntz" if kind == _TIMESTAMP and column.utcoffset() is None else str(kind)
 
 
+def in_kinds(key: Any, kinds: Sequence[str]) -> Any:
+    """Return a key whose times are of the kinds of its columns; one without a zone counts as UTC.
+
+    ``kinds`` has the `kind_of` of each column, or an empty text where it is not known.
+    """
+    columns = key if isinstance(key, tuple) else (key,)
+    made = tuple(map(_in_kind, columns, kinds))
+    return made if isinstance(key, tuple) else made[0]
+
+
 def canonical_decimal(column: Decimal) -> Decimal:
     """Return the `canonical_key` of a Decimal."""
     return Decimal(_shortest(column)) if column.is_finite() else column
@@ -232,6 +242,14 @@ def _shortest(column: Decimal) -> str:
 
 def _in_utc(column: datetime) -> datetime:
     return column if column.utcoffset() is None else column.astimezone(UTC)
+
+
+def _in_kind(column: Any, kind: str) -> Any:
+    if type(column) is not datetime:
+        return column
+    if kind == _TIMESTAMP and column.utcoffset() is None:
+        return column.replace(tzinfo=UTC)
+    return _in_utc(column).replace(tzinfo=None) if kind == f"{_TIMESTAMP}_ntz" else column
 
 
 def _of_date(column: date) -> bytes:

@@ -30,7 +30,7 @@ def states(operator: OperatorView, reader: ContentReader, asked: str) -> Mapping
         "version": version,
         "stored": True,
         "backend": manifests[0].backend,
-        "key_type": None if key is None else describe_type(key),
+        "key_type": None if key is None else describe_type(key.description),
         "states": states_of(manifests).values(),
         "operator_states": operator_states_of(manifests).values(),
         "timers": timer_spec(manifests) is not None,

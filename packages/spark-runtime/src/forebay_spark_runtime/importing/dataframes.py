@@ -117,7 +117,7 @@ def import_state(
     at = given.operator(query, uid, {"state.dir": state_dir, "state.backend": backend})
     keys = given.keys(uid)
     if function is not None and key is None:
-        key = keys[0].key_type()
+        key = keys[0].stored_type()
     most = None if max_parallelism is None else checked_max_parallelism(max_parallelism, uid)
     new = new_operator(at, function=function, key=key, like=like, max_parallelism=most)
     check_savepoint(savepoint)

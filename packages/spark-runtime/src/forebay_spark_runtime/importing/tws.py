@@ -20,7 +20,6 @@ from forebay_spark_runtime.importing.part_task import ImportPlan
 from forebay_spark_runtime.importing.takeover import Takeover
 from forebay_spark_runtime.importing.tws_query import TwsQuery
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
-from forebay_state_api.codecs import codec_for
 from forebay_state_api.engine.arguments import (
     checked_max_parallelism,
     checked_parallelism,
@@ -117,7 +116,7 @@ def import_tws(
     keys = key_columns(found.key, found.key.names, uid)
     declared = DeclaredStates.of(
         copy.deepcopy(function),
-        key=codec_for(keys.key_type(), what="the key").description,
+        key=keys.stored_type(),
         uid=uid,
         backend=plugins().backend(settings["state.backend"]),
     )
@@ -176,6 +175,7 @@ def _target(plan: ImportPlan, stopped: StoppedQuery, into: str) -> ImportTarget:
         parallelism=plan.parallelism,
         batch_ms=_parent_ms(stopped),
         location=_resolved(into),
+        keyed_by=plan.declared.key.nameless(),
     )
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 from forebay_spark_runtime.driver.options import no_column
 from forebay_state_api.engine.arguments import checked_key_alias
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions.key_types import KeyType
 from forebay_state_api.versions.keyed_by import KeyColumn
 
 _DAY_US: Final = "86400000000"
@@ -123,6 +124,10 @@ class KeyColumns:
     def kinds(self) -> list[str]:
         """Return the kind of each column, which connected inputs must have in common."""
         return [_KEY_TYPES[_name_of(kind)].kind for kind in self.types]
+
+    def stored_type(self) -> KeyType:
+        """Return the type of keys as an import needs it."""
+        return KeyType(KeyType.of(self.key_type()).description, self.stored())
 
     def stored(self) -> list[KeyColumn]:
         """Return the columns as manifests have them."""

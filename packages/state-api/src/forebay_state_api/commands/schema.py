@@ -21,13 +21,15 @@ from forebay_state_api.commands.state_source import (
     version_option,
 )
 from forebay_state_api.engine import schema_check as schema
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.settings import Settings
 from forebay_state_api.versions.finality import Shown
 from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.key_types import KeyType
+from forebay_state_api.versions.keyed_by import KeyedBy
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import VersionReader, open_version
 
@@ -191,11 +193,15 @@ def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
     stored = schema.stored_key(reader.manifests)
     if ddl is None or stored is None:
         return ""
-    declared = schema.key_description(ddl)
-    if declared == stored:
-        return ""
-    return (
-        f"the key was stored as {describe_type(stored)}, and {ddl!r} is "
-        f"{describe_type(declared)}; keys do not migrate: cast the column, or give the operator "
-        "another uid"
-    )
+    declared = KeyType.of(ddl)
+    if declared.description != stored:
+        return (
+            f"the key was stored as {describe_type(stored)}, and {ddl!r} is "
+            f"{describe_type(declared.description)}; keys do not migrate: cast the column, or give "
+            "the operator another uid"
+        )
+    try:
+        KeyedBy([declared.columns]).check(reader.manifests, reader.manifests[0].uid)
+    except StateMigrationError as error:
+        return str(error)
+    return ""

@@ -96,16 +96,6 @@ def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield name, description
 
 
-def key_description(ddl: str) -> Mapping[str, Any]:
-    """Return the description of keys of a Spark type, or of columns: ``user string, day date``."""
-    description: Mapping[str, Any] = codec_for(ddl, what="the key").description
-    if description["type"] != "record":
-        return description
-    columns = [field["type"] for field in description["fields"]]
-    bare = [one["of"] if one["type"] == "optional" else one for one in columns]
-    return bare[0] if len(bare) == 1 else {"type": "tuple", "elements": bare}
-
-
 def check_function(
     function: Any,
     reader: VersionReader,

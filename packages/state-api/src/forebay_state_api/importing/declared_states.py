@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from forebay_state_api.codecs import stored_codec
 from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.migration import Lineage
 from forebay_state_api.engine.engine import Engine
@@ -21,6 +20,7 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.stored_states import StateInfo, key_type_of, state_of, timer_spec
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.versions.epochs import RunIdentity
+from forebay_state_api.versions.key_types import KeyType
 from forebay_state_api.versions.manifest import lineages_of
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ class DeclaredStates:
     """The types of keys and states; plain data, which other processes can receive."""
 
     uid: str
-    key: Mapping[str, Any]
-    """The description of the operator's keys."""
+    key: KeyType
     lineages: Mapping[str, Lineage]
     """State → its declaration."""
     ttl_us: Mapping[str, int]
@@ -44,15 +43,13 @@ class DeclaredStates:
     """Whether the function has timers."""
 
     @classmethod
-    def of(
-        cls, function: Any, *, key: Mapping[str, Any], uid: str, backend: type[StateBackend]
-    ) -> Self:
+    def of(cls, function: Any, *, key: KeyType, uid: str, backend: type[StateBackend]) -> Self:
         """Return what ``function`` declares when it opens without stored state.
 
-        ``key`` is the description of keys. A copy of the function should be passed: its ``open``
-        is called, and its ``close``. Raises `FunctionError` if one of them fails.
+        ``key`` is the type of keys. A copy of the function should be passed: its ``open`` is
+        called, and its ``close``. Raises `FunctionError` if one of them fails.
         """
-        engine = _opened(function, stored_codec(key, what="the key"), uid, backend)
+        engine = _opened(function, key.codec(), uid, backend)
         specs = [state.spec for state in engine.states.values()]
         ttls = {one.spec.name: one.descriptor.ttl for one in engine.states.values()}
         return cls(
@@ -90,7 +87,7 @@ class DeclaredStates:
 
     def key_codec(self) -> ValueCodec:
         """Return the codec of keys."""
-        return stored_codec(self.key, what=f"a key of operator {self.uid!r}")
+        return self.key.codec(f"a key of operator {self.uid!r}")
 
 
 def _opened(function: Any, key: ValueCodec, uid: str, backend: type[StateBackend]) -> Engine:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_state_api.contract.backend import NO_TIME, Opening
-from forebay_state_api.engine.schema_check import key_description
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.checked_tables import CheckedTables
 from forebay_state_api.importing.declared_states import DeclaredStates
@@ -22,6 +21,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.versions.imported import ImportedPart, ImportTarget, check_vacant, publish
+from forebay_state_api.versions.key_types import KeyType
 from forebay_state_api.versions.savepoints import savepoint_object
 
 if TYPE_CHECKING:
@@ -76,7 +76,12 @@ class NewOperator:
 
     def target(self, parts: int) -> ImportTarget:
         """Return the version that is made."""
-        return ImportTarget(version=1, max_parallelism=self.max_parallelism, parallelism=parts)
+        return ImportTarget(
+            version=1,
+            max_parallelism=self.max_parallelism,
+            parallelism=parts,
+            keyed_by=self.declared.key.nameless(),
+        )
 
     def check_timers(self, *, given: bool) -> None:
         """Refuse timers for a function that has none."""
@@ -209,7 +214,7 @@ def _declared(
     if like is not None:
         return DeclaredStates.of_snapshot(like)
     function = function() if isinstance(function, type) else copy.copy(function)
-    return DeclaredStates.of(function, key=key_description(key), uid=uid, backend=backend)
+    return DeclaredStates.of(function, key=KeyType.of(key), uid=uid, backend=backend)
 
 
 def import_tables(

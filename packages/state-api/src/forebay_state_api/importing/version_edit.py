@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_state_api.codecs import stored_codec
 from forebay_state_api.contract.backend import NO_TIME, Opening
 from forebay_state_api.contract.changes import Changes, PointChanges
 from forebay_state_api.engine.timers.cells import BY_KEY, DIRECTORY, TIMERS
@@ -27,6 +26,7 @@ from forebay_state_api.reading.stored_states import (
     timer_spec_of,
 )
 from forebay_state_api.versions.commit import merged
+from forebay_state_api.versions.key_types import KeyType
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
 from forebay_state_api.versions.operator_state import OperatorStateContent
 
@@ -50,8 +50,7 @@ class StoredTypes:
     A table may bring cells of a state to a subtask that has declared nothing.
     """
 
-    key: Mapping[str, Any]
-    """The description of keys."""
+    key: KeyType
     lineages: Mapping[str, Lineage]
     descriptions: Mapping[str, Mapping[str, Any]]
     generations: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -74,7 +73,7 @@ class StoredTypes:
     @property
     def key_codec(self) -> ValueCodec:
         """The codec of keys."""
-        return stored_codec(self.key, what="the key")
+        return self.key.codec()
 
     @property
     def states(self) -> Mapping[str, StateInfo]:

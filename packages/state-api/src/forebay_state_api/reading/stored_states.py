@@ -14,6 +14,8 @@ from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.expiry import Expiry
 from forebay_state_api.engine.timers.cells import TIMER_TABLES, TIMERS
+from forebay_state_api.versions.key_types import KeyType
+from forebay_state_api.versions.keyed_by import KeyedBy
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
 
 if TYPE_CHECKING:
@@ -71,9 +73,17 @@ def states_of_lineages(
     return {name: state_of(lineages[name], durations.get(name)) for name in names}
 
 
-def key_type_of(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
-    """Return the description of the operator's keys; ``None`` if nothing keyed is stored."""
-    lineages = lineages_of(manifests)
+def key_type_of(manifests: Sequence[Manifest]) -> KeyType | None:
+    """Return the type of the operator's keys; ``None`` if nothing keyed is stored."""
+    description = _key_of(lineages_of(manifests))
+    if description is None:
+        return None
+    known = (KeyedBy.of(manifest).inputs for manifest in manifests)
+    inputs = next(filter(None, known), [[]])
+    return KeyType(description, inputs[0])
+
+
+def _key_of(lineages: Mapping[str, Lineage]) -> Mapping[str, Any] | None:
     for name, lineage in lineages.items():
         if name not in TIMER_TABLES:
             found: Mapping[str, Any] = lineage.description["key"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_state_api.codecs import ValueCodec, stored_codec
+from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
@@ -57,9 +57,10 @@ class VersionContent:
         times = (m.now_us for m in manifests if m.now_us != NO_TIME)
         self.now_us: Final = max(times, default=None) if part is None else part.now_us
         """The time of the version's batch, in µs, by which data expire; ``None`` if unknown."""
-        key = key_type_of(manifests)
+        self.stored_key: Final = key_type_of(manifests)
+        """The type of keys; ``None`` if no keyed state is stored."""
         self.key_codec: Final[ValueCodec | None] = (
-            None if key is None else stored_codec(key, what="the key")
+            None if self.stored_key is None else self.stored_key.codec()
         )
         """The codec of keys; ``None`` if no keyed state is stored."""
         self.key_groups: Final = KeyGroupRange(0, self.max_parallelism - 1)
