@@ -186,7 +186,7 @@ def test_a_schema_without_room_for_errors(schema, message):
     [
         ("user strin", "'strin' is not a supported type"),
         ("string", "names no column"),
-        (3, "does not parse"),
+        (3, "an output schema is a text of columns"),
         ("a int, a int", "two columns of one name"),
         ("a varchar(3)", "string in place of char and varchar"),
         ("struct<>", "has no columns"),
@@ -334,6 +334,14 @@ def test_how_long_other_threads_are_waited_for():
             "allow_non_restored= only applies together with restore_from=",
         ),
         ({"key_type": set}, "key of operator 'test'"),
+        ({"state_dir": object()}, "a directory is a path or a URL, not <object"),
+        ({"state_dir": 0}, "a directory is a path or a URL, not 0"),
+        ({"backend_options": []}, "backend_options= takes a dict of settings, not"),
+        ({"clients": 0}, "clients= takes a dict of clients, not 0"),
+        ({"on_call": True}, "on_call= takes an async function of a CallTry, not True"),
+        ({"late_answers": "1"}, "late_answers= takes a seed, a whole number, not '1'"),
+        ({"late_answers": True}, "late_answers= takes a seed, a whole number, not True"),
+        ({"clock": 0}, "clock= takes a ManualClock"),
     ],
 )
 def test_arguments_that_cannot_work(options, message):

@@ -6,7 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from forebay_state_api import CleanupOnRead, StateTtlConfig
+from forebay_state_api import (
+    CleanupInCompaction,
+    CleanupIncrementally,
+    CleanupOnRead,
+    StateTtlConfig,
+)
 
 HOUR = timedelta(hours=1)
 
@@ -31,3 +36,10 @@ def test_other_types_are_refused_with_what_is_taken(arguments, said):
 def test_no_time_to_live_is_refused(ttl):
     with pytest.raises(ValueError, match="must be positive"):
         StateTtlConfig(ttl)
+
+
+@pytest.mark.parametrize("number", [True, 1.5, float("nan"), "5"])
+@pytest.mark.parametrize("make", [CleanupIncrementally, CleanupInCompaction])
+def test_what_is_no_number_of_entries_is_refused(make, number):
+    with pytest.raises(TypeError, match="is a whole number, not"):
+        make(number)

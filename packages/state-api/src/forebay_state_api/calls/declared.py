@@ -8,6 +8,7 @@ from typing import Any
 from forebay_state_api.calls.checks import checked_policy
 from forebay_state_api.calls.policies import Duration, Rate, Retry
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.aggregation import AggregateFunction, ReduceFunction
 
 
 class Calls:
@@ -66,4 +67,9 @@ class Calls:
             raise ConfigurationError(
                 f"{owner.__qualname__}.{name}: a function's Calls(...) are its class attribute "
                 "calls. Rename it"
+            )
+        if issubclass(owner, ReduceFunction | AggregateFunction):
+            raise ConfigurationError(
+                f"{owner.__qualname__}.calls: a function inside states has no ctx, so nothing "
+                "would use its Calls(...). Use .process"
             )

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import attrs
 
 from forebay_state_api.calls.caller import NoClient
+from forebay_state_api.calls.declared import Calls
 from forebay_state_api.contract.migration import says_more
 from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.broadcast import BroadcastInput, undeclared
+from forebay_state_api.engine.declared_attributes import declared_calls
 from forebay_state_api.engine.declared_state import DeclaredState, TtlSwitchedError, declare
 from forebay_state_api.engine.descriptor_equality import disagreement
 from forebay_state_api.engine.guarded_table import guarded
@@ -26,7 +28,7 @@ from forebay_state_api.engine.isolating_scheduler import IsolatingScheduler
 from forebay_state_api.engine.measures import Measures, figures_of
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
-from forebay_state_api.engine.record_calls import RecordCalls, declared_calls
+from forebay_state_api.engine.record_calls import RecordCalls
 from forebay_state_api.engine.record_keys import RecordKeys
 from forebay_state_api.engine.record_methods import (
     Adapter,
@@ -517,7 +519,7 @@ class Engine:
             clients = self.context.clients
             self._calls = RecordCalls(
                 self.scheduler,
-                declared_calls(self.function),
+                declared_calls(self.function) or Calls(),
                 in_flight=self.settings.calls_in_flight,
                 client=CallClients(clients) if isinstance(clients, TaskClients) else NoClient(),
             )

@@ -176,9 +176,3 @@ def _described(place: CallPlace) -> str:
     one: CallTry = place.argument
     lines = waiting_lines(place.steps)[-1:]
     return " at ".join([f"ctx.call({one.fn!r:.200}, ...) of the key {one.key!r:.200}", *lines])
-
-
-def declared_calls(function: Any) -> Calls:
-    """Return a function's `Calls`; one without limits if it declares none."""
-    declared = getattr(function, "calls", None)
-    return declared if isinstance(declared, Calls) else Calls()

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from forebay_state_api.calls.declared import Calls
+from forebay_state_api.engine.declared_attributes import (
+    check_attributes,
+    declared_calls,
+    declared_clients,
+)
 from forebay_state_api.engine.generators import only_yields, yielded
 from forebay_state_api.engine.record_steps import RecordSteps, cancelled
 from forebay_state_api.engine.scheduler import FRESH
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import ReduceFunction, check_defined
-from forebay_state_api.job.clients import Clients
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
@@ -78,6 +81,7 @@ class Adapter:
 
 def record_methods(function: Any) -> list[RecordMethod]:
     """Return the record method for each keyed input of ``function``."""
+    check_attributes(function)
     if isinstance(function, Function):
         check_defined(function)
     if isinstance(function, KeyedBroadcastProcessFunction):
@@ -107,9 +111,7 @@ def awaits_anything(function: Any) -> bool:
 
     It has an asynchronous method, or says that it calls the world. Others may return coroutines.
     """
-    if isinstance(getattr(function, "clients", None), Clients):
-        return True
-    if isinstance(getattr(function, "calls", None), Calls):
+    if declared_clients(function) is not None or declared_calls(function) is not None:
         return True
     methods = [*record_methods(function), timer_method(function)]
     return any(method is not None and method.is_asynchronous for method in methods)

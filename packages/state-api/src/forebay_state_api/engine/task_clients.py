@@ -13,6 +13,7 @@ from forebay_state_api.calls.operator_clients import (
     is_closed,
 )
 from forebay_state_api.engine.awaits import loop_of_thread
+from forebay_state_api.engine.declared_attributes import declared_clients
 from forebay_state_api.engine.loop_thread import on_loop_thread
 from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
@@ -137,5 +138,5 @@ async def _replace(broken: ClientSet) -> None:
 
 def open_clients(function: Any, uid: str) -> TaskClients | None:
     """Open the clients that a function declares; ``None`` if it declares none."""
-    declared = getattr(function, "clients", None)
-    return TaskClients(function, declared, uid) if isinstance(declared, Clients) else None
+    declared = declared_clients(function)
+    return None if declared is None else TaskClients(function, declared, uid)

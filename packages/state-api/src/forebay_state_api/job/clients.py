@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.aggregation import AggregateFunction, ReduceFunction
 
 
 class Clients:
@@ -50,6 +51,11 @@ class Clients:
             raise ConfigurationError(
                 f"{owner.__qualname__}.{name}: a function's Clients(...) are its class attribute "
                 "clients. Rename it"
+            )
+        if issubclass(owner, ReduceFunction | AggregateFunction):
+            raise ConfigurationError(
+                f"{owner.__qualname__}.clients: a function inside states has no ctx, so nothing "
+                "would use its Clients(...). Use .process"
             )
 
 

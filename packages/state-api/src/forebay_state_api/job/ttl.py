@@ -47,8 +47,10 @@ class CleanupFullSnapshot:
     """
 
 
-def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+def _positive(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
     del instance
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{attribute.name} is a whole number, not {value!r}")
     if value <= 0:
         raise ValueError(f"{attribute.name} must be positive, not {value}")
 
@@ -62,7 +64,7 @@ class CleanupIncrementally:
     """
 
     entries: int = attrs.field(validator=_positive)
-    every_record: bool = False
+    every_record: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
 
 
 @attrs.frozen

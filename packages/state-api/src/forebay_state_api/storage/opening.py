@@ -9,6 +9,7 @@ fails transiently is retried for ``spark.forebay.storage.retry-budget``, and the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from forebay_state_api.contract.object_storage import (
     ObjectStorage,
 )
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import RETRY_BUDGET
 from forebay_state_api.storage.retry import RetryingStorage, RetryPolicy
 from forebay_state_api.storage.urls import located, scheme_of
@@ -30,12 +32,14 @@ def open_storage(url: str | Path, options: Mapping[str, Any] | None = None) -> O
         ``retry-budget`` (seconds), and the options of the class that the hook ``forebay_storages``
         returns for the scheme.
 
-    Raises `ConfigurationError` for a malformed URL or an option that the storage does not have,
-    `UnknownPluginError` for a scheme that no plugin opens.
+    Raises `ConfigurationError` for what is neither and for an option that the storage does not
+    have, `UnknownPluginError` for a scheme that no plugin opens.
     """
     # Imported here to avoid a circular import: the hooks import this module.
     from forebay_state_api.plugins import plugins
 
+    if not isinstance(url, str | os.PathLike):
+        raise ConfigurationError(f"a directory is a path or a URL, not {url!r:.200}")
     place, given = located(str(url)), {**(options or {})}
     budget_s = float(given.pop("retry-budget", RETRY_BUDGET.default_value()))
     scheme = scheme_of(place) or "file"

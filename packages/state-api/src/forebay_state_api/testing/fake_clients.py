@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from forebay_state_api.calls.declared import Calls
-from forebay_state_api.engine.record_calls import CallTry, declared_calls
+from forebay_state_api.engine.declared_attributes import declared_calls, declared_clients
+from forebay_state_api.engine.record_calls import CallTry
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.clients import Clients
 
@@ -18,8 +19,8 @@ def with_clients(function: Any, fakes: Mapping[str, Any] | None, uid: str) -> An
     """Return ``function``, with ``fakes`` in place of the clients of the same names."""
     if not fakes:
         return function
-    declared = getattr(function, "clients", None)
-    factories = dict(declared.factories) if isinstance(declared, Clients) else {}
+    declared = declared_clients(function)
+    factories = {} if declared is None else dict(declared.factories)
     for name, fake in fakes.items():
         if name not in factories:
             raise ConfigurationError(
@@ -36,7 +37,7 @@ def with_calls(function: Any, on_call: Callable[[CallTry], Awaitable[Any]] | Non
     """Return ``function``, each try of whose calls ``on_call`` makes."""
     if on_call is None:
         return function
-    calls: Calls = copy.copy(declared_calls(function))
+    calls = copy.copy(declared_calls(function) or Calls())
     calls.stand_in = on_call
     try:
         function.calls = calls

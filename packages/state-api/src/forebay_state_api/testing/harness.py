@@ -170,6 +170,10 @@ class FunctionHarness:
         error_limit: int | None = None,
     ) -> None:
         self._uid = uid = checked_uid(uid)
+        _check_kind(uid, "backend_options=", backend_options, Mapping, "a dict of settings")
+        _check_kind(uid, "clients=", clients, Mapping, "a dict of clients")
+        _check_kind(uid, "on_call=", on_call, Callable, "an async function of a CallTry")
+        _check_kind(uid, "late_answers=", late_answers, int, "a seed, a whole number")
         self._schema = schema
         self._fakes = clients
         self._on_call = on_call
@@ -578,6 +582,11 @@ def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> list[timedelt
         )
     pair = allowed_lateness if is_pair else [allowed_lateness] * _INPUTS
     return [timedelta(microseconds=checked_lateness(one, uid)) for one in pair]
+
+
+def _check_kind(uid: str, name: str, given: Any, kind: Any, wanted: str) -> None:
+    if given is not None and (not isinstance(given, kind) or isinstance(given, bool)):
+        raise ConfigurationError(f"operator {uid!r}: {name} takes {wanted}, not {given!r:.200}")
 
 
 def _columns(given: Any, what: str, uid: str) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ class KeyedJob:
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
         self.key_codec = codec_for(key_type, what=f"key of operator {uid!r}")
-        self.clock = clock or ManualClock()
+        self.clock = ManualClock() if clock is None else clock
         self._virtual = VirtualTime(self.clock) if isinstance(self.clock, VirtualClock) else None
         self.uid = uid
         self.restore = restore
