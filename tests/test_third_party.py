@@ -225,10 +225,11 @@ def test_the_conformance_kit_passes(bare, rows):
     assert "failed" not in text
 
 
-BACKENDS = "from forebay_state_api.plugins import plugins; plugins().backends()"
+SHELF = "from forebay_state_api.plugins import plugins; plugins().backend('shelf')"
+HEAP = "from forebay_state_api.plugins import plugins; print(plugins().backend('heap').name)"
 
 
-def test_a_plugin_of_another_contract_is_said(bare):
+def test_a_plugin_of_another_contract_is_said_to_who_uses_it(bare):
     project = bare.folder / "other contract"
     shutil.copytree(THIRD_PARTY, project)
     backend = project / "shelf_backend.py"
@@ -240,7 +241,10 @@ def test_a_plugin_of_another_contract_is_said(bare):
     bare.build(project)
     bare.install("shelf-backend==99.0")
     try:
-        text = bare.run("-c", BACKENDS, check=False)
+        text = bare.run("-c", SHELF, check=False)
+        assert bare.run("-c", HEAP) == "heap\n"
+        assert "shelf-backend; see forebay plugins" in bare.run("--help", command="forebay")
+        assert "BROKEN" in bare.run("plugins", command="forebay", check=False)
     finally:
         bare.install("shelf-backend==1.2.3")
     assert "PluginError" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import os
@@ -14,15 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from forebay_state_api import builtin_plugin
-from forebay_state_api.commands import (
-    conf_options,
-    main,
-    plugins_and_config,
-)
+from forebay_state_api.commands import bundle, janitor_and_doctor, main, plugins_and_config
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.errors import StorageError
-from forebay_state_api.plugins import Plugins, hookimpl
+from forebay_state_api.plugins import Plugins, configuring, hookimpl
 from forebay_state_api.settings import BYTES, Setting
+from forebay_state_api.testing.reference import ReferenceBackend
 
 
 @click.command("fail")
@@ -31,13 +29,19 @@ def fail() -> None:
     raise StorageError(message)
 
 
-def toy_plugin() -> ModuleType:
+def toy_plugin(command: click.Command = fail) -> ModuleType:
     options = {"memory-bytes": Setting("memory-bytes", BYTES, "64m", "Size of a table.")}
-    backend = SimpleNamespace(name="heap", contract_version=CONTRACT_VERSION, options=options)
+    own = {"name": "heap", "contract_version": CONTRACT_VERSION, "options": options}
+    backend = type("Heap", (ReferenceBackend,), own)
     plugin = ModuleType("toy")
-    vars(plugin)["forebay_commands"] = hookimpl(lambda: fail)
+    vars(plugin)["forebay_commands"] = hookimpl(lambda: command)
     vars(plugin)["forebay_state_backends"] = hookimpl(lambda: backend)
     return plugin
+
+
+def use(found: Plugins, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (main, plugins_and_config, configuring, janitor_and_doctor, bundle):
+        monkeypatch.setattr(module, "plugins", lambda: found)
 
 
 @pytest.fixture
@@ -45,8 +49,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Plugins:
     found = Plugins(tuple)
     found.register(builtin_plugin, "forebay-state-api")
     found.register(toy_plugin(), "toy")
-    for module in (main, plugins_and_config, conf_options):
-        monkeypatch.setattr(module, "plugins", lambda: found)
+    use(found, monkeypatch)
     monkeypatch.setenv("COLUMNS", "200")
     return found
 
@@ -122,8 +125,7 @@ def test_nothing_is_cut_where_there_is_no_terminal(
 def test_settings_without_any_backend_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = Plugins(tuple)
     alone.register(builtin_plugin, "forebay-state-api")
-    for module in (main, plugins_and_config, conf_options):
-        monkeypatch.setattr(module, "plugins", lambda: alone)
+    use(alone, monkeypatch)
     result = CliRunner().invoke(main.main, ["config"])
     assert result.exit_code == 0
     assert "spark.forebay.state.backend" in result.stdout
@@ -150,12 +152,91 @@ def test_an_error_is_one_line_and_status_two(run: Any, arguments: list[str], lin
     assert len(result.output.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["nothing"]])
-def test_a_broken_plugin_is_one_line_too(run: Any, found: Plugins, arguments: list[str]) -> None:
-    found.register(toy_plugin(), "copy-of-toy")
-    result = run(*arguments)
+# -- broken plugins -------------------------------------------------------------------------------
+
+
+class BrokenEntry:
+    """An entry point whose module cannot be imported."""
+
+    name, value = "acme", "acme_forebay.plugin"
+    dist = SimpleNamespace(name="acme", version="1.2")
+
+    def load(self) -> object:
+        raise ImportError("no module named lost")
+
+
+@pytest.fixture
+def run_with_broken(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run commands with the plugin of `BrokenEntry`, and two plugins of equal names."""
+    found = Plugins(lambda: [BrokenEntry()])
+    found.register(builtin_plugin, "forebay-state-api")
+    found.register(toy_plugin(), "toy")
+    found.register(toy_plugin(copy.copy(fail)), "copy-of-toy")
+    use(found, monkeypatch)
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: CliRunner().invoke(main.main, arguments)
+
+
+def test_help_lists_what_works_and_names_what_is_broken(run_with_broken: Any) -> None:
+    result = run_with_broken("--help")
+    assert result.exit_code == 0
+    assert "\n  config" in result.output
+    assert "\n  fail" not in result.output
+    assert "Broken: acme, toy, copy-of-toy; see forebay plugins." in result.output
+
+
+def test_other_commands_run_with_broken_plugins(run_with_broken: Any, tmp_path: Path) -> None:
+    assert run_with_broken("config").exit_code == 0
+    assert run_with_broken("janitor", "--help").exit_code == 0
+    result = run_with_broken("savepoint", "list", "--state-dir", str(tmp_path))
+    assert "no state is stored in" in result.output
+
+
+def test_plugins_shows_what_is_broken(run_with_broken: Any) -> None:
+    result = run_with_broken("plugins")
+    assert result.exit_code == 1
+    assert "compaction service: local" in result.output
+    assert "BROKEN: plugin 'acme' of acme 1.2 cannot be imported (acme_forebay" in result.output
+    assert "BROKEN: two plugins provide a command 'fail': toy and copy-of-toy" in result.output
+    rows = {row["plugin"]: row for row in json.loads(run_with_broken("plugins", "--json").output)}
+    assert "no module named lost" in rows["acme"]["problems"][0]
+    assert rows["forebay-state-api"]["problems"] == []
+
+
+def test_doctor_has_a_row_for_each_plugin(run_with_broken: Any, tmp_path: Path) -> None:
+    result = run_with_broken("doctor", "--state-dir", str(tmp_path))
+    assert result.exit_code == 1
+    assert "ok   all of the plugin 'forebay-state-api' of forebay-state-api" in result.output
+    assert "BAD  all of the plugin 'acme' of acme can be used: plugin 'acme' of" in result.output
+    assert "ok   a get gives back what was put" in result.output
+
+
+@pytest.mark.usefixtures("run_with_broken")
+def test_a_bundle_has_the_number_of_problems_and_no_texts() -> None:
+    made = bundle._versions()
+    assert made["plugins"]["acme"]["problems"] == 1
+    assert made["plugins"]["forebay-state-api"]["problems"] == 0
+    assert "lost" not in json.dumps(made)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["fail"], "'fail': toy and copy-of-toy"),
+        (["acme"], "no module named lost"),
+        (["nothing"], "no command 'nothing'"),
+        (["nothing"], "no module named lost"),
+        (["config", "--conf", "spark.forebay.state.backend=acme"], "no module named lost"),
+        (["config", "--conf", "spark.forebay.state.backend=heap"], "'heap': toy and copy-of-toy"),
+        (["config", "--conf", "spark.forebay.acme.size=1"], "no module named lost"),
+    ],
+)
+def test_who_asks_for_what_is_broken_gets_one_line(
+    run_with_broken: Any, arguments: list[str], line: str
+) -> None:
+    result = run_with_broken(*arguments)
     assert result.exit_code == 2
-    assert "'fail': toy and copy-of-toy" in result.output
+    assert line in result.output
     assert len(result.output.splitlines()) == 1
 
 

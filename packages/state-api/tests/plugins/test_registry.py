@@ -6,7 +6,6 @@ import importlib.metadata
 import inspect
 import sys
 import threading
-from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,14 +14,33 @@ import pytest
 
 from forebay_state_api import builtin_plugin
 from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.contract.compaction_service import CompactionService
 from forebay_state_api.contract.hookspecs import HookSpecs
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, PluginError, UnknownPluginError
 from forebay_state_api.plugins import Plugins, hookimpl, plugins
 
+BASES = {
+    "forebay_state_backends": StateBackend,
+    "forebay_compaction_services": CompactionService,
+    "forebay_storages": ObjectStorage,
+}
+"""Hook → the class from which the classes that it gives derive."""
 
-def named(name: str, **extra: Any) -> Any:
-    """A class as hooks give it."""
-    return type(name.title(), (), {"name": name, "contract_version": CONTRACT_VERSION, **extra})
+
+def named(name: str, hook: str = "forebay_state_backends", **extra: Any) -> Any:
+    """A class, as the hook gives it."""
+    base = BASES.get(hook, object)
+    done = dict.fromkeys(getattr(base, "__abstractmethods__", ()), lambda *_: None)
+    own = {"contract_version": CONTRACT_VERSION, "name": name, "schemes": (name,), **extra}
+    return type(name.title(), (base,), {**done, **own})
+
+
+def compactor_of(format_: str, **extra: Any) -> Any:
+    """A compactor."""
+    own = {"contract_version": CONTRACT_VERSION, "compact": lambda *_: None, **extra}
+    return SimpleNamespace(format=format_, **own)
 
 
 def plugin_with(hook: str, implementation: Any) -> ModuleType:
@@ -73,14 +91,14 @@ def test_hook_forebay_state_backends() -> None:
 
 
 def test_hook_forebay_compaction_services() -> None:
-    remote = named("remote")
+    remote = named("remote", "forebay_compaction_services")
     found = installed(Entry(giving("forebay_compaction_services", remote)))
     assert found.compaction_services() == {"remote": remote}
     assert found.compaction_service("remote") is remote
 
 
 def test_hook_forebay_compactors() -> None:
-    compactor = SimpleNamespace(format="acme-1", contract_version=CONTRACT_VERSION)
+    compactor = compactor_of("acme-1")
     found = installed(Entry(giving("forebay_compactors", compactor)))
     assert found.compactors() == {"acme-1": compactor}
     assert found.compactor("acme-1") is compactor
@@ -94,7 +112,7 @@ def test_hook_forebay_operators() -> None:
 
 
 def test_hook_forebay_storages() -> None:
-    storage = SimpleNamespace(schemes=("ftp", "sftp"), contract_version=CONTRACT_VERSION)
+    storage = named("ftp", "forebay_storages", schemes=("ftp", "sftp"))
     found = installed(Entry(giving("forebay_storages", storage)))
     assert found.storages() == {"ftp": storage, "sftp": storage}
     assert found.storage("sftp") is storage
@@ -107,7 +125,7 @@ def test_hook_forebay_commands() -> None:
 
 
 def test_a_hook_may_give_nothing() -> None:
-    found = installed(Entry(giving("forebay_state_backends", None)), Entry(object(), "other"))
+    found = installed(Entry(giving("forebay_state_backends", None)))
     assert found.backends() == {}
 
 
@@ -173,78 +191,6 @@ def test_an_absent_plugin_names_the_line_that_installs_it(find: Any, line: str) 
     assert "did you mean" not in str(caught.value)
 
 
-def test_two_plugins_of_one_name_are_both_named() -> None:
-    one = Entry(giving("forebay_state_backends", named("heap")), "acme")
-    two = Entry(giving("forebay_state_backends", named("heap")), "bolt")
-    with pytest.raises(PluginError, match=r"'heap': acme 1\.2 and bolt 1\.2"):
-        installed(one, two).backends()
-
-
-def test_a_plugin_that_does_not_import_is_an_error_for_all_and_each_time() -> None:
-    good = Entry(giving("forebay_state_backends", named("heap")))
-    found = installed(good, Entry(ImportError("no module named lost"), "bolt"))
-    for _ in range(2):
-        with pytest.raises(PluginError, match=r"bolt 1\.2.*no module named lost") as caught:
-            found.backend("heap")
-        assert isinstance(caught.value.__cause__, ImportError)
-    assert good.loads == 1
-
-
-def test_a_hook_that_raises_names_its_plugin() -> None:
-    def forebay_commands() -> None:
-        message = "lost"
-        raise RuntimeError(message)
-
-    plugin = plugin_with("forebay_commands", forebay_commands)
-    with pytest.raises(PluginError, match=r"forebay_commands of plugin 'acme' \(acme 1.2\).*lost"):
-        installed(Entry(plugin)).commands()
-
-
-def test_a_hook_that_does_not_exist_is_an_error() -> None:
-    found = installed(Entry(giving("forebay_state_backend", named("heap"))))
-    for _ in range(2):
-        with pytest.raises(PluginError, match=r"acme 1\.2.*forebay_state_backend"):
-            found.backends()
-
-
-def test_a_hook_with_foreign_arguments_is_an_error() -> None:
-    def forebay_commands(context: object) -> object:
-        return context
-
-    plugin = plugin_with("forebay_commands", forebay_commands)
-    found = installed()
-    with pytest.raises(PluginError, match=r"acme.*context"):
-        found.register(plugin, "acme")
-    assert found.commands() == {}
-
-
-@pytest.mark.parametrize("attributes", [{}, {"name": ""}, {"name": 1}])
-def test_a_thing_without_a_name_is_an_error(attributes: dict[str, Any]) -> None:
-    nameless = SimpleNamespace(contract_version=CONTRACT_VERSION, **attributes)
-    with pytest.raises(PluginError, match=r"forebay_operators of acme 1\.2 .*'name'"):
-        installed(Entry(giving("forebay_operators", nameless))).operators()
-
-
-@pytest.mark.parametrize(("stated", "said"), [(7, "has contract version 7"), (None, "has no")])
-@pytest.mark.parametrize(
-    ("hook", "find"),
-    [
-        ("forebay_state_backends", Plugins.backends),
-        ("forebay_compaction_services", Plugins.compaction_services),
-        ("forebay_compactors", Plugins.compactors),
-        ("forebay_operators", Plugins.operators),
-        ("forebay_storages", Plugins.storages),
-    ],
-)
-def test_another_contract_version_is_refused(
-    hook: str, find: Callable[[Plugins], object], stated: int | None, said: str
-) -> None:
-    thing = named("acme", format="acme-1", schemes=("acme",), contract_version=stated)
-    found = installed(Entry(giving(hook, thing)))
-    with pytest.raises(PluginError, match=rf"acme 1\.2 {said}.*has {CONTRACT_VERSION}"):
-        find(found)
-
-
 def test_a_command_states_no_contract_version() -> None:
     command = click.Command("inspect")
     assert not hasattr(command, "contract_version")
@@ -261,6 +207,40 @@ def test_installed_tells_what_each_plugin_gives() -> None:
     assert acme.offers == {"state backend": ("heap", "rocks")}
     assert acme.contract_version == CONTRACT_VERSION
     assert bolt.offers == {"command": ("inspect",)}
+
+
+def test_a_hook_with_foreign_arguments_is_refused_by_hand() -> None:
+    def forebay_commands(context: object) -> object:
+        return context
+
+    plugin = plugin_with("forebay_commands", forebay_commands)
+    found = installed()
+    with pytest.raises(PluginError, match=r"acme.*context"):
+        found.register(plugin, "acme")
+    assert found.commands() == {}
+
+
+def test_hooks_are_called_once() -> None:
+    calls: list[str] = []
+
+    def forebay_state_backends() -> Any:
+        calls.append("called")
+        return named("heap")
+
+    found = installed(
+        Entry(plugin_with("forebay_state_backends", forebay_state_backends), "forebay-backend-heap")
+    )
+    assert found.backend("heap") is found.backend("heap") is found.backends()["heap"]
+    found.installed()
+    assert calls == ["called"]
+
+
+def test_for_a_name_of_the_project_no_other_plugin_is_imported() -> None:
+    own = Entry(giving("forebay_state_backends", named("heap")), "forebay-backend-heap")
+    other = Entry(giving("forebay_state_backends", named("acme")))
+    found = installed(other, own)
+    assert found.backend("heap").name == "heap"
+    assert (own.loads, other.loads) == (1, 0)
 
 
 def test_a_real_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

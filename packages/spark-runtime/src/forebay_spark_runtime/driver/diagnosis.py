@@ -26,8 +26,8 @@ from forebay_spark_runtime.driver import probe
 from forebay_spark_runtime.driver.session import configuration, default_parallelism, is_connect
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_state_api.errors import StorageError
-from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.plugins.configuring import resolve_with_plugins
+from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import layout
 
@@ -50,7 +50,7 @@ class ProcessReport:
     values: Mapping[str, str]
     """The values found, by name: ``python``, ``forebay-state-api``, ``clock`` …"""
     refusals: Sequence[str]
-    """The faults of the state directory's storage in this process."""
+    """The faults of the plugins and of the state directory's storage in this process."""
 
 
 @attrs.frozen(kw_only=True)
@@ -118,8 +118,7 @@ def doctor(spark: Any, state_dir: str | None = None) -> Diagnosis:
 
 def _settings(spark: Any, state_dir: str | None) -> Settings:
     given = configuration(spark)
-    known = {**plugins().backends(), **plugins().compaction_services()}
-    return resolve_settings(given, overrides={"state.dir": state_dir}, backends=known)
+    return resolve_with_plugins(given, overrides={"state.dir": state_dir})
 
 
 def _packages() -> list[str]:

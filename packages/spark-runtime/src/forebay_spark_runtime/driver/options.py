@@ -22,7 +22,8 @@ from forebay_state_api.engine.arguments import (
 )
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import PREFIX, Settings, resolve_settings
+from forebay_state_api.plugins.configuring import resolve_with_plugins
+from forebay_state_api.settings import PREFIX, Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
 from forebay_state_api.versions import Checkpoint, RestoreFrom
@@ -91,8 +92,7 @@ def operator_options(
     given = sessions.configuration(session)
     sessions.refuse_speculation(session, given)
     sessions.warn_unless_workers_stay(session, given)
-    backends = {**plugins().backends(), **plugins().compaction_services()}
-    settings = resolve_settings(given, overrides=dict(overrides), backends=backends)
+    settings = resolve_with_plugins(given, overrides=dict(overrides))
     plugins().backend(settings["state.backend"])
     plugins().compaction_service(settings["compaction.service"])
     most = checked_max_parallelism(max_parallelism, uid)

@@ -23,7 +23,7 @@ WRITABLE = "writable"
 def describe(
     packages: Sequence[str], directory: str, options: Mapping[str, Any], marker: str
 ) -> dict[str, Any]:
-    """Describe this process: its host, packages and plugins, and the faults of its storage.
+    """Describe this process: its host and packages, and the faults of its plugins and storage.
 
     :param packages: the distributions whose versions are reported.
     :param directory: the state directory to probe, a path or a URL.
@@ -44,7 +44,7 @@ def describe(
     return {
         "values": values,
         "process": _parent_of(os.getppid()),
-        "refusals": _refusals(directory, options, marker),
+        "refusals": [*_broken_plugins(), *_refusals(directory, options, marker)],
         "now": time.time(),
     }
 
@@ -75,6 +75,14 @@ def _plugins() -> str:
         return ", ".join(sorted(each.plugin for each in plugins().installed()))
     except Exception as error:  # noqa: BLE001 - the report includes whatever a plugin raises
         return f"{type(error).__name__}: {error}"
+
+
+def _broken_plugins() -> list[str]:
+    try:
+        from forebay_state_api.plugins import plugins
+    except ImportError:
+        return []  # the missing package is a problem of its own
+    return plugins().problems()
 
 
 def _temporary() -> str:

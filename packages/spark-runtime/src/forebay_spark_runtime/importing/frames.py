@@ -17,9 +17,8 @@ from forebay_spark_runtime.importing.table_task import ANSWER, TABLE, PartAnswer
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.tables import TableLayout
-from forebay_state_api.plugins import plugins
+from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.reading.choosing import ReadFrom
-from forebay_state_api.settings import resolve_settings
 from forebay_state_api.versions.leftovers import delete_or_leave
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ class Frames:
     def operator(self, query: str, uid: str, overrides: Mapping[str, str | None]) -> ReadFrom:
         """Return an operator in the state directory of the session."""
         given = sessions.configuration(self.session)
-        backends = {**plugins().backends(), **plugins().compaction_services()}
-        settings = resolve_settings(given, overrides=dict(overrides), backends=backends)
+        settings = resolve_with_plugins(given, overrides=dict(overrides))
         directory = shared_directory(settings, uid)
         return ReadFrom.with_settings(directory, query=query, uid=uid, settings=settings)
 

@@ -31,8 +31,9 @@ from forebay_state_api.importing.declared_states import DeclaredStates
 from forebay_state_api.importing.part import NO_WATERMARK
 from forebay_state_api.importing.spark_checkpoint import StoppedQuery, watermark_ms_after
 from forebay_state_api.plugins import plugins
+from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.progress import SILENT, Progress
-from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located, scheme_of
 from forebay_state_api.versions.imported import ImportTarget
@@ -146,9 +147,8 @@ def import_tws(
 
 
 def _settings(spark: SparkSession, state_dir: str | None) -> Settings:
-    backends = {**plugins().backends(), **plugins().compaction_services()}
     overrides = {"state.dir": state_dir}
-    return resolve_settings(sessions.configuration(spark), overrides=overrides, backends=backends)
+    return resolve_with_plugins(sessions.configuration(spark), overrides=overrides)
 
 
 def _check_stopped(spark: SparkSession, stopped: StoppedQuery) -> None:

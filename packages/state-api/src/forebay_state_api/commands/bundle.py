@@ -20,7 +20,7 @@ from forebay_state_api.commands.report import text_of
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.observing import stored_operators
-from forebay_state_api.plugins import plugins
+from forebay_state_api.plugins import InstalledPlugin, plugins
 from forebay_state_api.settings import PREFIX
 from forebay_state_api.settings.redaction import MASK
 from forebay_state_api.storage.urls import located, scheme_of
@@ -112,13 +112,18 @@ def _json(found: Any) -> str:
 
 
 def _versions() -> dict[str, Any]:
-    installed = {one.distribution: attrs.asdict(one) for one in plugins().installed()}
+    installed = {one.distribution: _plugin(one) for one in plugins().installed()}
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "plugins": installed,
         "libraries": {name: found for name in _LIBRARIES if (found := _version_of(name))},
     }
+
+
+def _plugin(plugin: InstalledPlugin) -> dict[str, Any]:
+    """Return a plugin; of its problems, whose texts may name anything, only the number."""
+    return {**attrs.asdict(plugin), "problems": len(plugin.problems)}
 
 
 def _version_of(distribution: str) -> str | None:

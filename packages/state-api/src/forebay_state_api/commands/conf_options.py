@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import resolve_settings
+from forebay_state_api.plugins.configuring import resolve_with_plugins
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ def conf_options(command: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(command)
     def with_settings(*args: Any, conf: Mapping[str, str], **given: Any) -> T:
-        return command(*args, settings=resolve_settings(conf, backends=_configurable()), **given)
+        return command(*args, settings=resolve_with_plugins(conf), **given)
 
     return conf_values(with_settings)
 
@@ -54,10 +53,6 @@ def _given(conf: Sequence[str], properties_file: Path | None) -> dict[str, str]:
     given = {} if properties_file is None else _properties(properties_file)
     given.update(_split(text) for text in conf)
     return given
-
-
-def _configurable() -> Mapping[str, Any]:
-    return {**plugins().compaction_services(), **plugins().backends()}
 
 
 def _split(text: str) -> tuple[str, str]:

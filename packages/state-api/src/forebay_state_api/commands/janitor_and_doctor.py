@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,10 +22,11 @@ from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
 from forebay_state_api.versions.reader import open_version
-from forebay_state_api.versions.storage_probe import examine
+from forebay_state_api.versions.storage_probe import ProbeFinding, examine
 from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
 
@@ -115,5 +117,16 @@ def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:
 @json_option
 @conf_options
 def doctor(state_dir: str, settings: Settings, *, as_json: bool) -> None:
-    """Probe whether a storage behaves as versions require; exit status 1 if it does not."""
-    print_findings(examine(state_directory(state_dir, settings)), as_json=as_json)
+    """Probe whether a storage behaves as versions require, and whether all plugins work.
+
+    The exit status is 1 if something does not.
+    """
+    storage = state_directory(state_dir, settings)
+    print_findings(itertools.chain(_examined_plugins(), examine(storage)), as_json=as_json)
+
+
+def _examined_plugins() -> Iterator[ProbeFinding]:
+    for plugin in sorted(plugins().installed(), key=lambda one: one.distribution):
+        promise = f"all of the plugin {plugin.plugin!r} of {plugin.distribution} can be used"
+        for problem in plugin.problems or ("",):
+            yield ProbeFinding(promise, problem)

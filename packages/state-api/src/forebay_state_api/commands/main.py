@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from forebay_state_api.contract.storage_fault import words_of
-from forebay_state_api.errors import ForebayError
+from forebay_state_api.errors import ForebayError, UnknownPluginError
 from forebay_state_api.plugins import plugins
 
 __all__ = ["main"]
@@ -50,7 +50,19 @@ class _InstalledCommands(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's signature
         cmd_name: str,
     ) -> click.Command | None:
-        return plugins().commands().get(cmd_name)
+        try:
+            return plugins().command(cmd_name)
+        except UnknownPluginError:
+            if plugins().problems():
+                raise
+            return None  # click has words for that
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if broken := [one.distribution for one in plugins().installed() if one.problems]:
+            with formatter.indentation():
+                formatter.write_paragraph()
+                formatter.write_text(f"Broken: {', '.join(broken)}; see forebay plugins.")
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _one_line():  # --help lists the commands here

@@ -7,25 +7,31 @@ import click
 
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json, print_table
-from forebay_state_api.errors import UnknownPluginError
-from forebay_state_api.plugins import plugins
+from forebay_state_api.errors import PluginError, UnknownPluginError
+from forebay_state_api.plugins import InstalledPlugin, plugins
 from forebay_state_api.settings import Settings
 
 
 @click.command("plugins")
 @json_option
 def show_plugins(*, as_json: bool) -> None:
-    """Print the installed plugins: distributions, versions, and what each provides."""
+    """Print the installed plugins: distributions, versions, and what each provides.
+
+    What is broken is printed with the reason, and the exit status is then 1.
+    """
     found = sorted(plugins().installed(), key=lambda plugin: plugin.distribution)
     if as_json:
         print_json([attrs.asdict(plugin) for plugin in found])
-        return
-    rows = []
-    for plugin in found:
-        offers = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
-        version = plugin.version or None
-        rows.append((plugin.distribution, version, plugin.contract_version, "\n".join(offers)))
-    print_table(("distribution", "version", "contract", "provides"), rows)
+    else:
+        print_table(("distribution", "version", "contract", "provides"), map(_row, found))
+    if any(plugin.problems for plugin in found):
+        raise click.exceptions.Exit(1)
+
+
+def _row(plugin: InstalledPlugin) -> tuple[str, str | None, int, str]:
+    offers = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
+    provides = "\n".join([*offers, *(f"BROKEN: {problem}" for problem in plugin.problems)])
+    return plugin.distribution, plugin.version or None, plugin.contract_version, provides
 
 
 @click.command("config")
@@ -46,10 +52,10 @@ def show_config(settings: Settings, *, as_json: bool) -> None:
 
 
 def _absent_default(settings: Settings) -> str:
-    """Return a note if the default backend is not installed and nobody chose another one."""
+    """Return a note if the default backend cannot be used and nobody chose another one."""
     try:
         plugins().backend(settings["state.backend"])
-    except UnknownPluginError as error:
+    except (UnknownPluginError, PluginError) as error:
         if not settings.is_default("state.backend"):
             raise
         return str(error)

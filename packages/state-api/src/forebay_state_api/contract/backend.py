@@ -295,7 +295,7 @@ class StateBackend(abc.ABC):
     name: ClassVar[str]
     """The name in ``spark.forebay.state.backend``; lower case."""
     contract_version: ClassVar[int]
-    """The `CONTRACT_VERSION` that the class was written for."""
+    """The `CONTRACT_VERSION` that the class was written for; of its own, not inherited."""
     capabilities: ClassVar[Capability] = Capability.NONE
     background_cleanup: ClassVar[CleanupIncrementally | CleanupInCompaction | None] = None
     """The clean-up that `CleanupInBackground` means for this backend; its entries are checked for

@@ -15,7 +15,8 @@ any of these functions under the decorator `hookimpl`::
         return AcmeBackend
 
 Every hook returns one named thing, a list or tuple of several, or ``None``. Each is called at most
-once in a process, when a thing of its kind is first used, so import heavy modules inside it.
+once in a process, when a thing of its kind is first used, so import heavy modules inside it. What
+it returns is checked then; what cannot be used is an error for those who ask for it, and only them.
 """
 
 from __future__ import annotations

@@ -19,6 +19,14 @@ class PluginKind:
     """The attribute that holds the name: ``name``, ``format`` or ``schemes``."""
     versioned: bool
     """Whether ``contract_version`` is required; if it is set, it is always checked."""
+    contract: str = ""
+    """The class that the things derive from, as ``module:name``; empty: none."""
+    is_class: bool = False
+    """Whether the things are classes themselves."""
+    method: str = ""
+    """A method that the things have, where they need no common class."""
+    has_options: bool = False
+    """Whether the things declare settings."""
     known: Mapping[str, str] = attrs.field(factory=dict)
     """Name → distribution, for those that the project itself publishes."""
 
@@ -28,6 +36,9 @@ BACKENDS: Final = PluginKind(
     "state backend",
     "name",
     versioned=True,
+    contract="forebay_state_api.contract.backend:StateBackend",
+    is_class=True,
+    has_options=True,
     known={"heap": "forebay-backend-heap", "lsm": "forebay-backend-lsm"},
 )
 SERVICES: Final = PluginKind(
@@ -35,6 +46,9 @@ SERVICES: Final = PluginKind(
     "compaction service",
     "name",
     versioned=True,
+    contract="forebay_state_api.contract.compaction_service:CompactionService",
+    is_class=True,
+    has_options=True,
     known={"local": "forebay-state-api", "ray": "forebay-compaction-ray"},
 )
 COMPACTORS: Final = PluginKind(
@@ -42,6 +56,7 @@ COMPACTORS: Final = PluginKind(
     "compactor for the format",
     "format",
     versioned=True,
+    method="compact",
     known={"lsm": "forebay-backend-lsm"},
 )
 OPERATORS: Final = PluginKind(
@@ -56,12 +71,15 @@ STORAGES: Final = PluginKind(
     "storage for the URL scheme",
     "schemes",
     versioned=True,
+    contract="forebay_state_api.contract.object_storage:ObjectStorage",
+    is_class=True,
 )
 COMMANDS: Final = PluginKind(
     "forebay_commands",
     "command",
     "name",
     versioned=False,
+    contract="click:Command",
     known={
         "console": "forebay-console",
         "demo": "forebay-spark-runtime",

@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
-import pluggy
 
 from forebay_state_api.contract import CONTRACT_VERSION
-from forebay_state_api.contract.hookspecs import PROJECT, HookSpecs, Operator
+from forebay_state_api.contract.hookspecs import PROJECT, Operator
 from forebay_state_api.errors import PluginError, UnknownPluginError
 from forebay_state_api.plugins.kinds import (
     BACKENDS,
@@ -29,6 +28,7 @@ from forebay_state_api.plugins.kinds import (
     PluginKind,
     unknown,
 )
+from forebay_state_api.plugins.sources import Fault, Found, Offer, Origin, PluginSource, source_of
 
 if TYPE_CHECKING:
     import click
@@ -37,35 +37,6 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_service import CompactionService
     from forebay_state_api.contract.compactor import Compactor
     from forebay_state_api.contract.object_storage import ObjectStorage
-
-
-@attrs.frozen
-class _Origin:
-    """The entry point and distribution of a plugin."""
-
-    plugin: str
-    distribution: str
-    version: str
-
-    @property
-    def key(self) -> str:
-        """A key that distinguishes entry points with one name in two distributions."""
-        return f"{self.distribution}:{self.plugin}"
-
-    def names(self, distribution: str) -> bool:
-        """Return whether this is the plugin of a distribution, however that is spelled."""
-        return self.distribution.replace("_", "-").lower() == distribution
-
-    def __str__(self) -> str:
-        return f"{self.distribution} {self.version}".rstrip()
-
-
-@attrs.frozen
-class _Offer:
-    """One named thing that a plugin provides."""
-
-    value: Any
-    origin: _Origin
 
 
 @attrs.frozen(kw_only=True)
@@ -81,6 +52,8 @@ class InstalledPlugin:
     """PluginKind (``state backend``, ``command`` …) → names; only kinds that it provides."""
     contract_version: int
     """The contract version of this process, against which the plugin was checked."""
+    problems: tuple[str, ...] = ()
+    """One text for each thing that cannot be used, or for the whole plugin, with the reason."""
 
 
 EntryPoints = Callable[[], Iterable[importlib.metadata.EntryPoint]]
@@ -91,24 +64,22 @@ def _installed_entry_points() -> Iterable[importlib.metadata.EntryPoint]:
 
 
 class Plugins:
-    """The installed plugins, loaded once, at first use.
+    """The installed plugins; each is imported and asked once, when it is first needed.
 
-    A name that the project itself publishes is looked up in its own distribution first, so that no
-    other plugin is imported for it. Every method may raise `PluginError`: when any installed plugin
-    fails to import, implements a hook that does not exist, provides something without a name,
-    provides a name that another plugin also provides, or has a different contract version. One
-    broken plugin is an error for all, so that a typo in it is not mistaken for its absence. Methods
-    may be called from any thread.
+    A plugin harms only those who use it. If it cannot be imported, does not match the hooks, or
+    provides what cannot be used (of another contract version, without a name, abstract, …), what
+    works of all others is found, `installed` has the reason, and whoever asks for what is broken
+    gets it as a `PluginError`. If two plugins provide things of one name, neither is found by it,
+    unless the project itself publishes the name: then its own is.
+
+    A name that the project publishes is looked up in its own distribution first, so that no other
+    plugin is imported for it. Methods may be called from any thread.
     """
 
     def __init__(self, entry_points: EntryPoints = _installed_entry_points) -> None:
         """Read plugins from ``entry_points``; tests pass ``tuple`` to start without any."""
-        self._manager = pluggy.PluginManager(PROJECT)
-        self._manager.add_hookspecs(HookSpecs)
         self._entry_points = entry_points
-        self._origins: dict[str, _Origin] = {}
-        self._offers: dict[PluginKind, dict[str, _Offer]] = {}
-        self._loaded = False
+        self._known: dict[str, PluginSource] | None = None
         self._lock = threading.RLock()
 
     def backends(self) -> dict[str, type[StateBackend]]:
@@ -155,96 +126,72 @@ class Plugins:
         """Return all sub-commands of ``forebay`` that plugins provide, by name."""
         return self._values(COMMANDS)
 
+    def command(self, name: str) -> click.Command:
+        """Return the sub-command ``name``; raises `UnknownPluginError` if it is not installed."""
+        return cast("click.Command", self._value(COMMANDS, name))
+
     def register(self, plugin: object, name: str) -> None:
-        """Add a plugin without an entry point, for tests."""
+        """Add a plugin without an entry point, for tests; raises `PluginError` if it is broken."""
         with self._lock:
-            self._register(plugin, _Origin(name, name, ""))
+            source = PluginSource(Origin(name, name, ""), lambda: plugin, name)
+            if (fault := source.fault()) is not None:
+                raise fault.error()
+            if any(other.plugin is plugin for other in self._sources()):
+                raise PluginError(f"plugin {name!r}: it is already registered under another name")
+            self._by_key()[source.origin.key] = source
 
     def installed(self) -> list[InstalledPlugin]:
-        """Return a row for each plugin; loads and checks every kind of every plugin."""
+        """Return a row for each plugin; imports and checks every kind of every plugin."""
         with self._lock:
-            offered = {kind: self._offered(kind) for kind in KINDS}
-            return [_row(origin, offered) for origin in self._origins.values()]
+            found = {kind: self._found(kind) for kind in KINDS}
+            return [_row(source.origin, found) for source in self._sources()]
+
+    def problems(self) -> list[str]:
+        """Return the problems of all plugins."""
+        return [problem for plugin in self.installed() for problem in plugin.problems]
 
     def _values(self, kind: PluginKind) -> dict[str, Any]:
-        return {name: offer.value for name, offer in self._offered(kind).items()}
+        with self._lock:
+            return {offer.name: offer.value for offer in self._found(kind).offers}
 
     def _value(self, kind: PluginKind, name: str) -> Any:
-        own = self._of_own_distribution(kind, name)
-        if own is not None:
-            return own.value
-        offered = self._offered(kind)
-        if name not in offered:
-            raise UnknownPluginError(unknown(kind, name, sorted(offered)))
-        return offered[name].value
-
-    def _of_own_distribution(self, kind: PluginKind, name: str) -> _Offer | None:
-        """Return what the distribution that is known for the name provides, and import no other.
-
-        ``None`` if it is not installed, or all plugins have been asked already.
-        """
         with self._lock:
-            self._load()
-            if kind in self._offers or name not in kind.known:
-                return None
-            origins = [one for one in self._origins.values() if one.names(kind.known[name])]
-            if len(origins) != 1:
-                return None
-            return self._collect_from(kind, origins).get(name)
+            own = [one for one in self._sources() if one.origin.names(kind.known.get(name))]
+            for sources in (own, None) if own else (None,):
+                found = self._found(kind, sources)
+                for offer in found.offers:
+                    if offer.name == name:
+                        return offer.value
+                for fault in found.faults:
+                    if sources is own or fault.concerns(name):
+                        raise fault.error()
+            raise UnknownPluginError(_unknown(kind, name, found))
 
-    def _offered(self, kind: PluginKind) -> dict[str, _Offer]:
-        with self._lock:
-            self._load()
-            if kind not in self._offers:
-                self._offers[kind] = self._collect(kind)
-            return self._offers[kind]
+    def _found(self, kind: PluginKind, sources: Iterable[PluginSource] | None = None) -> Found:
+        """Return what plugins, by default all, provide of a kind: each name once."""
+        asked = [one.found(kind) for one in (self._sources() if sources is None else sources)]
+        faults = [fault for found in asked for fault in found.faults]
+        named: dict[str, list[Offer]] = {}
+        for offer in (offer for found in asked for offer in found.offers):
+            others = named.setdefault(offer.name, [])
+            if all(other.value is not offer.value for other in others):
+                others.append(offer)
+        offers = []
+        for name, several in named.items():
+            usable = several if len(several) == 1 else _of_the_project(kind, name, several)
+            offers += usable
+            faults += (_clash(kind, offer, several) for offer in several if offer not in usable)
+        return Found(offers, faults)
 
-    def _load(self) -> None:
-        if self._loaded:
-            return
-        for entry_point in self._entry_points():
-            origin = _origin_of(entry_point)
-            if origin.key not in self._origins:
-                self._register(_import(entry_point, origin), origin)
-        self._loaded = True
+    def _sources(self) -> list[PluginSource]:
+        return [*self._by_key().values()]
 
-    def _register(self, plugin: object, origin: _Origin) -> None:
-        try:
-            self._manager.register(plugin, origin.key)
-            self._manager.check_pending()
-        except (pluggy.PluginValidationError, ValueError) as fault:
-            if self._manager.has_plugin(origin.key) and origin.key not in self._origins:
-                self._manager.unregister(name=origin.key)
-            cause = " ".join(str(fault).split())
-            raise PluginError(
-                f"plugin {origin.plugin!r} of {origin} does not match the hooks: {cause}"
-            ) from fault
-        self._origins[origin.key] = origin
-        self._offers.clear()
-
-    def _collect(self, kind: PluginKind) -> dict[str, _Offer]:
-        return self._collect_from(kind, self._origins.values())
-
-    def _collect_from(self, kind: PluginKind, origins: Iterable[_Origin]) -> dict[str, _Offer]:
-        found: dict[str, _Offer] = {}
-        for origin in origins:
-            for value in self._called(kind, origin):
-                _check_contract(kind, value, origin)
-                for name in _names(kind, value, origin):
-                    _add(found, kind, name, _Offer(value, origin))
-        return found
-
-    def _called(self, kind: PluginKind, origin: _Origin) -> list[Any]:
-        """Call the hook of one plugin alone, so that errors can name it."""
-        plugin = self._manager.get_plugin(origin.key)
-        others = [other for other in self._manager.get_plugins() if other is not plugin]
-        try:
-            results = self._manager.subset_hook_caller(kind.hook, others)()
-        except Exception as fault:
-            raise PluginError(
-                f"{kind.hook} of plugin {origin.plugin!r} ({origin}) failed: {fault!r}"
-            ) from fault
-        return [value for result in results for value in _flat(result)]
+    def _by_key(self) -> dict[str, PluginSource]:
+        if self._known is None:
+            self._known = {}
+            for source in map(source_of, self._entry_points()):
+                self._known.setdefault(source.origin.key, source)
+        return self._known
 
 
 @functools.cache
@@ -253,66 +200,41 @@ def plugins() -> Plugins:
     return Plugins()
 
 
-def _origin_of(entry_point: importlib.metadata.EntryPoint) -> _Origin:
-    distribution = entry_point.dist
-    if distribution is None:
-        return _Origin(entry_point.name, entry_point.value, "")
-    return _Origin(entry_point.name, distribution.name, distribution.version)
+def _of_the_project(kind: PluginKind, name: str, offers: Sequence[Offer]) -> list[Offer]:
+    """Return the one of several things that has a name because the project publishes it."""
+    own = [offer for offer in offers if offer.origin.names(kind.known.get(name))]
+    return own if len(own) == 1 else []
 
 
-def _import(entry_point: importlib.metadata.EntryPoint, origin: _Origin) -> object:
-    try:
-        return entry_point.load()
-    except Exception as fault:
-        raise PluginError(
-            f"plugin {origin.plugin!r} of {origin} cannot be imported "
-            f"({entry_point.value}): {fault!r}; repair or uninstall {origin.distribution}"
-        ) from fault
+def _clash(kind: PluginKind, offer: Offer, several: Sequence[Offer]) -> Fault:
+    origins = " and ".join(str(one.origin) for one in several)
+    text = f"two plugins provide a {kind.noun} {offer.name!r}: {origins}; uninstall one of them"
+    return Fault(text, offer.origin, (offer.name,))
 
 
-def _flat(result: Any) -> Iterable[Any]:
-    return result if isinstance(result, list | tuple) else (result,)
+def _unknown(kind: PluginKind, name: str, found: Found) -> str:
+    """Return the message for a name that is not there, or that a broken plugin would provide."""
+    text = unknown(kind, name, sorted(offer.name for offer in found.offers))
+    return text + broken(fault.text for fault in found.faults if not fault.names)
 
 
-def _names(kind: PluginKind, value: Any, origin: _Origin) -> tuple[str, ...]:
-    names = getattr(value, kind.attribute, None)
-    names = names if isinstance(names, tuple) else (names,)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise PluginError(
-            f"{kind.hook} of {origin} returned {value!r}, which has no {kind.attribute!r}"
-        )
-    return names
+def broken(problems: Iterable[str]) -> str:
+    """Return the end of a message about a thing that is missing, if plugins are broken."""
+    told = "; ".join(problems)
+    return f". It may be of a plugin that is broken: {told}" if told else ""
 
 
-def _check_contract(kind: PluginKind, value: Any, origin: _Origin) -> None:
-    stated = getattr(value, "contract_version", None)
-    if stated == CONTRACT_VERSION or (stated is None and not kind.versioned):
-        return
-    states = "has no contract_version" if stated is None else f"has contract version {stated}"
-    raise PluginError(
-        f"{value!r} of {origin} {states}; this forebay-state-api has {CONTRACT_VERSION}: "
-        f"install compatible versions of {origin.distribution} and forebay-state-api"
-    )
-
-
-def _add(found: dict[str, _Offer], kind: PluginKind, name: str, offer: _Offer) -> None:
-    other = found.setdefault(name, offer)
-    if other is not offer:
-        raise PluginError(
-            f"two plugins provide a {kind.noun} {name!r}: {other.origin} and {offer.origin}; "
-            "uninstall one of them"
-        )
-
-
-def _row(origin: _Origin, offered: Mapping[PluginKind, Mapping[str, _Offer]]) -> InstalledPlugin:
+def _row(origin: Origin, found: Mapping[PluginKind, Found]) -> InstalledPlugin:
     offers = {
-        kind.noun: tuple(sorted(n for n, offer in found.items() if offer.origin is origin))
-        for kind, found in offered.items()
+        kind.noun: tuple(sorted(one.name for one in of_kind.offers if one.origin is origin))
+        for kind, of_kind in found.items()
     }
+    faults = [one for of_kind in found.values() for one in of_kind.faults]
     return InstalledPlugin(
         plugin=origin.plugin,
         distribution=origin.distribution,
         version=origin.version,
         offers={noun: names for noun, names in offers.items() if names},
         contract_version=CONTRACT_VERSION,
+        problems=tuple(dict.fromkeys(one.text for one in faults if one.origin is origin)),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import attrs
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
-from forebay_state_api.plugins import plugins
+from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.reading.positions import Position
 from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
 from forebay_state_api.storage.opening import open_storage
@@ -38,8 +38,7 @@ def reader_settings(conf: Mapping[str, str]) -> Settings:
     of_plugins = any(is_of_plugin(key) for key in conf)
     if not of_plugins:
         return resolve_settings(conf)
-    known = plugins()
-    return resolve_settings(conf, backends={**known.compaction_services(), **known.backends()})
+    return resolve_with_plugins(conf)
 
 
 @attrs.frozen(kw_only=True)

@@ -8,7 +8,7 @@ misspelt setting is an error instead of a silent default.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -270,12 +270,14 @@ def resolve_settings(
     *,
     overrides: Mapping[str, object] | None = None,
     backends: Mapping[str, Any] | None = None,
+    absent: Callable[[], str] = str,
 ) -> Settings:
     """Resolve settings: ``overrides`` win over ``given``, and ``given`` over the defaults.
 
     :param given: a configuration; keys that do not begin with ``spark.forebay.`` are ignored.
     :param overrides: keyword arguments, by the setting's name; ``None`` means not passed.
     :param backends: backends and compaction services by name; their options are settings too.
+    :param absent: returns the end of the error for an unknown key, if some may be missing there.
 
     Raises `ConfigurationError` for an unknown key, naming the nearest key and all that exist, and
     for an invalid value, naming key, value and expected form.
@@ -289,7 +291,7 @@ def resolve_settings(
     passed = {name: v for name, v in (overrides or {}).items() if v is not None}
     for source, values in (("configuration", configured), ("argument", passed)):
         for name, value in values.items():
-            setting = _find(name, declared)
+            setting = _find(name, declared, absent)
             in_force[name] = _in_force(setting, setting.value_of(value), source)
     settings = Settings(in_force)
     for owner, configurable in (backends or {}).items():
@@ -334,12 +336,12 @@ def _declared(owners: Mapping[str, Any]) -> dict[str, Setting]:
     return declared
 
 
-def _find(name: str, declared: Mapping[str, Setting]) -> Setting:
+def _find(name: str, declared: Mapping[str, Setting], absent: Callable[[], str]) -> Setting:
     if name in declared:
         return declared[name]
     if name.startswith(_STORAGE) and name != _STORAGE:
         return Setting(name, str, None, "Passed on to the storage by this name.")
-    raise ConfigurationError(_unknown(name, declared))
+    raise ConfigurationError(_unknown(name, declared) + absent())
 
 
 def _unknown(name: str, declared: Mapping[str, Setting]) -> str:

@@ -57,7 +57,6 @@ class CloudStorage(ObstoreStorage):
     ``request-timeout``, in seconds, is Forebay's name for the client's ``timeout``.
     """
 
-    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]]
     _is_remote: ClassVar[bool] = True
     prefix: ClassVar[str] = ""
@@ -125,6 +124,7 @@ class CloudStorage(ObstoreStorage):
 class S3Storage(CloudStorage):
     """S3, and stores that speak its protocol."""
 
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("s3", "s3a")
     prefix: ClassVar[str] = "aws_"
 
@@ -152,6 +152,7 @@ class S3Storage(CloudStorage):
 class GcsStorage(CloudStorage):
     """Google Cloud Storage."""
 
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("gs",)
     prefix: ClassVar[str] = "google_"
 
@@ -159,6 +160,7 @@ class GcsStorage(CloudStorage):
 class AzureStorage(CloudStorage):
     """Azure Blob Storage."""
 
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("az", "adl", "azure", "abfs", "abfss")
     prefix: ClassVar[str] = "azure_"
 
@@ -166,6 +168,7 @@ class AzureStorage(CloudStorage):
 class HttpStorage(CloudStorage):
     """A server that speaks WebDAV."""
 
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
 
 

@@ -39,22 +39,28 @@ def examine(storage: ObjectStorage) -> Iterator[ProbeFinding]:
     folder = storage.child(f"{layout.PROBES}/{layout.random_id()}")
     try:
         folder.put(_FIRST, _CONTENT)
-    except StorageError as error:
-        yield ProbeFinding("an object can be put", f"{error}; nothing else was probed")
+    except Exception as error:  # noqa: BLE001 - a plugin's storage may raise anything
+        yield ProbeFinding("an object can be put", f"{_told(error)}; nothing else was probed")
         return
     try:
         for promise, probe in _PROBES.items():
             yield ProbeFinding(promise, _outcome(probe, folder))
     finally:
-        with suppress(StorageError):  # a finding already names the reason
+        with suppress(Exception):  # a finding already names the reason
             folder.delete([info.name for info in folder.list()])
 
 
 def _outcome(probe: Callable[[ObjectStorage], str], folder: ObjectStorage) -> str:
     try:
         return probe(folder)
-    except StorageError as error:
+    except Exception as error:  # noqa: BLE001 - a plugin's storage may raise anything
+        return _told(error)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, StorageError):
         return str(error)
+    return f"it raises {type(error).__name__} instead of a StorageError: {error}"
 
 
 def _put_and_get(folder: ObjectStorage) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.backend import Capability, Opening, Scan, StateBackend, Table
 from forebay_state_api.contract.changes import (
     ABSENT,
@@ -35,6 +34,8 @@ from forebay_state_api.job.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.plugins.checks import problem_of
+from forebay_state_api.plugins.kinds import BACKENDS
 from forebay_state_api.testing.conformance.stored_cells import StoredCells
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
 
@@ -70,8 +71,7 @@ class TableTests(BackendSubject):
         backend.close()
 
     def test_the_class_says_what_it_is(self, backend_class: type[StateBackend]) -> None:
-        assert backend_class.name == backend_class.name.lower() != ""
-        assert backend_class.contract_version == CONTRACT_VERSION
+        assert problem_of(BACKENDS, backend_class) == "", "as a plugin it would be broken"
         assert isinstance(backend_class.capabilities, Capability)
         assert all(name == setting.name for name, setting in backend_class.options.items())
 
