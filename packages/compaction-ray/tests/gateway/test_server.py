@@ -330,8 +330,13 @@ def test_tls(serve, pems):
         assert asking(gateway.address, ca=pems["ca.pem"], tokens=("t",)).hello()
         with pytest.raises(RefusedError, match="token"):
             asking(gateway.address, ca=pems["ca.pem"]).hello()
-        with pytest.raises(UnreachableError):
+        with pytest.raises(UnreachableError, match=r"If it serves TLS, name the CA .* in tls-ca"):
             asking(gateway.address, tokens=("t",)).hello()
+        port = gateway.address.rpartition(":")[2]
+        with pytest.raises(UnreachableError, match="for another name than that of the address"):
+            asking(f"localhost:{port}", ca=pems["ca.pem"]).hello()
+    with serve() as plain, pytest.raises(UnreachableError, match="does not serve TLS: leave"):
+        asking(plain.address, ca=pems["ca.pem"]).hello()
 
 
 def test_a_certificate_is_replaced_while_the_gateway_serves(serve, pems):
@@ -343,7 +348,7 @@ def test_a_certificate_is_replaced_while_the_gateway_serves(serve, pems):
             certificate=own.cert_chain_pems[0].bytes(), key=own.private_key_pem.bytes()
         )
         assert asking(gateway.address, ca=other.cert_pem.bytes()).hello()
-        with pytest.raises(UnreachableError):
+        with pytest.raises(UnreachableError, match="tls-ca has not signed its certificate"):
             asking(gateway.address, ca=pems["ca.pem"]).hello()
 
 
@@ -351,5 +356,5 @@ def test_mutual_tls(serve, pems):
     own = {"certificate": pems["one.pem"], "key": pems["one.key"]}
     with serve(**own, ca=pems["ca.pem"]) as gateway:
         assert asking(gateway.address, ca=pems["ca.pem"], **own).hello()
-        with pytest.raises(UnreachableError):
+        with pytest.raises(UnreachableError, match="name one in tls-cert, and tls-key"):
             asking(gateway.address, ca=pems["ca.pem"]).hello()

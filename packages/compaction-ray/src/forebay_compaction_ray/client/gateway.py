@@ -29,6 +29,14 @@ ANSWER_S: Final = 10.0
 """Longest wait for a connection and an answer."""
 _FIRST_REST_S: Final = 1.0
 _LONGEST_REST_S: Final = 10.0
+_CLOSED: Final = ("Socket closed", "Connection reset by peer")
+"""Words of gRPC about a server that has closed a new connection."""
+_OF_HANDSHAKES: Final = {
+    "WRONG_VERSION_NUMBER": ". It does not serve TLS: leave tls-ca out",
+    "CERTIFICATE_VERIFY_FAILED": ". The CA in tls-ca has not signed its certificate",
+    "Hostname Verification": ". Its certificate is for another name than that of the address",
+}
+"""Words of gRPC → what they mean for the settings."""
 _UNKNOWN: Final = (
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.UNAUTHENTICATED,
@@ -144,7 +152,8 @@ class Gateway:
         except grpc.RpcError as error:
             if refused := _refusal(error):
                 raise refused from error
-            what = f"cannot be reached: {error.code().name}: {error.details()}"
+            told = str(error.details()).rstrip(".")
+            what = f"cannot be reached: {error.code().name}: {told}{_hint(told, self._credentials)}"
             raise self._silent(channel, what) from error
         except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
             raise UnreachableError(f"the connection to {self.address} was closed") from error
@@ -206,6 +215,19 @@ class Gateway:
             certificate_chain=mine.certificate,
         )
         return grpc.secure_channel(self.address, credentials, options=options)
+
+
+def _hint(told: str, mine: Credentials) -> str:
+    """Return what to do about a failed handshake, of which gRPC says little."""
+    if "failed to connect" in told and any(words in told for words in _CLOSED):
+        if mine.ca is None:
+            return ". If it serves TLS, name the CA of its certificate in tls-ca"
+        if mine.certificate is None:
+            return ". If it requires certificates of clients, name one in tls-cert, and tls-key"
+        return (
+            ". If it requires certificates of clients, its CA may not have signed that of tls-cert"
+        )
+    return next((hint for words, hint in _OF_HANDSHAKES.items() if words in told), "")
 
 
 def _refusal(error: Any) -> RefusedError | None:
