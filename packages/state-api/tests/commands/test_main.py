@@ -16,10 +16,14 @@ from click.testing import CliRunner, Result
 
 from forebay_state_api import builtin_plugin
 from forebay_state_api.commands import bundle, janitor_and_doctor, main, plugins_and_config
+from forebay_state_api.commands.lazy import LazyCommand
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import Plugins, configuring, hookimpl
+from forebay_state_api.plugins.sources import Origin, PluginSource
 from forebay_state_api.settings import BYTES, Setting
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 
 
@@ -162,7 +166,7 @@ class BrokenEntry:
     dist = SimpleNamespace(name="acme", version="1.2")
 
     def load(self) -> object:
-        raise ImportError("no module named lost")
+        raise ImportError("no module lost")
 
 
 @pytest.fixture
@@ -199,7 +203,7 @@ def test_plugins_shows_what_is_broken(run_with_broken: Any) -> None:
     assert "BROKEN: plugin 'acme' of acme 1.2 cannot be imported (acme_forebay" in result.output
     assert "BROKEN: two plugins provide a command 'fail': toy and copy-of-toy" in result.output
     rows = {row["plugin"]: row for row in json.loads(run_with_broken("plugins", "--json").output)}
-    assert "no module named lost" in rows["acme"]["problems"][0]
+    assert "no module lost" in rows["acme"]["problems"][0]
     assert rows["forebay-state-api"]["problems"] == []
 
 
@@ -223,12 +227,12 @@ def test_a_bundle_has_the_number_of_problems_and_no_texts() -> None:
     ("arguments", "line"),
     [
         (["fail"], "'fail': toy and copy-of-toy"),
-        (["acme"], "no module named lost"),
+        (["acme"], "no module lost"),
         (["nothing"], "no command 'nothing'"),
-        (["nothing"], "no module named lost"),
-        (["config", "--conf", "spark.forebay.state.backend=acme"], "no module named lost"),
+        (["nothing"], "no module lost"),
+        (["config", "--conf", "spark.forebay.state.backend=acme"], "no module lost"),
         (["config", "--conf", "spark.forebay.state.backend=heap"], "'heap': toy and copy-of-toy"),
-        (["config", "--conf", "spark.forebay.acme.size=1"], "no module named lost"),
+        (["config", "--conf", "spark.forebay.acme.size=1"], "no module lost"),
     ],
 )
 def test_who_asks_for_what_is_broken_gets_one_line(
@@ -238,6 +242,39 @@ def test_who_asks_for_what_is_broken_gets_one_line(
     assert result.exit_code == 2
     assert line in result.output
     assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize("target", ["lost_forebay:command", "json:command"])
+def test_a_lazy_command_that_cannot_be_imported_is_one_line(
+    run: Any, found: Plugins, target: str
+) -> None:
+    plugin = ModuleType("acme")
+    vars(plugin)["forebay_commands"] = hookimpl(lambda: LazyCommand("acme", target, "Acme."))
+    found.register(plugin, "acme")
+    assert run("--help").exit_code == 0
+    result = run("acme")
+    assert result.exit_code == 2
+    assert f"Error: the command 'acme' cannot be imported ({target}): " in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("is_broken", "code", "says"),
+    [
+        (False, 0, "the backend 'reference' is not installed here"),
+        (True, 2, "no module lost"),
+    ],
+)
+def test_the_janitor_knows_a_broken_backend_from_an_absent_one(
+    run: Any, found: Plugins, tmp_path: Path, *, is_broken: bool, code: int, says: str
+) -> None:
+    job = KeyedJob(ReferenceBackend, open_storage(tmp_path), key_type=str)
+    job.run(lambda row, ctx: [row], [("a",)])
+    if is_broken:
+        broken = PluginSource(Origin("reference", "acme", "1"), BrokenEntry().load, "acme")
+        found._by_key()["acme"] = broken
+    result = run("janitor", "--state-dir", str(tmp_path), "--query", "query", "--uid", "operator")
+    assert (result.exit_code, says in result.output) == (code, True), result.output
 
 
 def test_wrong_usage(run: Any, tmp_path: Path) -> None:

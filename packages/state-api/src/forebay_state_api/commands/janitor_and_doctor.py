@@ -14,7 +14,7 @@ from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_findings, print_json
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, UnknownPluginError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import MOST_RETENTION, Settings
 from forebay_state_api.versions import layout
@@ -105,7 +105,9 @@ def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:
     """Have the backend that stores the operator delete what it holds outside its files."""
     with open_version(storage, uid=uid) as reader:
         name = reader.manifests[0].backend
-    if (backend := plugins().backends().get(name)) is None:
+    try:
+        backend = plugins().backend(name)
+    except UnknownPluginError:
         click.echo(f"the backend {name!r} is not installed here: what it keeps elsewhere stays")
         return
     budget_s = settings["storage.retry-budget"]

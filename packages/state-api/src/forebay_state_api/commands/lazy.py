@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from forebay_state_api.errors import PluginError
+
 
 class LazyCommand(click.Command):
     """Takes a command's place in a group; the command itself is imported when it is called.
@@ -20,9 +22,14 @@ class LazyCommand(click.Command):
         self._target = target
 
     def load(self) -> click.Command:
-        """Import the command."""
+        """Import the command; raises `PluginError` if that fails."""
         module, _, attribute = self._target.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as fault:
+            raise PluginError(
+                f"the command {self.name!r} cannot be imported ({self._target}): {fault!r}"
+            ) from fault
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
