@@ -15,6 +15,7 @@ from forebay_state_api.contract.changes import ABSENT, Shape, Space
 from forebay_state_api.contract.migration import continued, with_ttl_of
 from forebay_state_api.engine.guarded_table import GuardedTable, guarded
 from forebay_state_api.engine.journal import MISSING, put_back
+from forebay_state_api.engine.states.answers import put_cell_under
 from forebay_state_api.engine.states.base import BoundTable
 from forebay_state_api.engine.states.journaled import journaled
 from forebay_state_api.engine.states.kinds import KINDS
@@ -61,13 +62,14 @@ class DeclaredState:
 
     def read_ahead(self, wanted: Mapping[Any, int], batch_size: int, executor: Executor) -> int:
         """Fetch the cells of ``wanted`` (key → key group) that are not known yet."""
-        cells = self.state.space_of(None).cells
+        space = self.state.space_of(None)
+        cells, dirty = space.cells, space.dirty
         unknown = [(group, key) for key, group in wanted.items() if key not in cells]
         batches = [unknown[i : i + batch_size] for i in range(0, len(unknown), batch_size)]
         answers = executor.map(self._read_batch, batches)
         for batch, values in zip(batches, answers, strict=True):
             for (_, key), value in zip(batch, values, strict=True):
-                cells.setdefault(key, value)
+                put_cell_under(cells, dirty, key, value)
         return len(unknown)
 
     def _read_batch(self, batch: Sequence[tuple[int, Any]]) -> Sequence[Any]:

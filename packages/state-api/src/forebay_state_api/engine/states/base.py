@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
@@ -12,8 +10,7 @@ import attrs
 from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, Space
 from forebay_state_api.engine.iteration import Content, PagedIteration, identity
-from forebay_state_api.engine.namespaces import merged_namespaces
-from forebay_state_api.job.futures import AnsweredRead, Promise, StateFuture
+from forebay_state_api.job.futures import AnsweredRead, StateFuture
 from forebay_state_api.job.iterators import StateIterator
 
 if TYPE_CHECKING:
@@ -142,73 +139,3 @@ class KeyedState:
     ) -> StateIterator[Any]:
         """Return an iterator over a content in memory."""
         return PagedIteration(self._host, content, shape).in_memory()
-
-
-class MergeableState(KeyedState):
-    """Base of the kinds of state whose namespaces can be merged.
-
-    While a merge waits for what it reads, every other access of its key ends it first.
-    """
-
-    __slots__ = ("_merges",)
-
-    def __init__(self, host: StateHost, bound: BoundTable) -> None:
-        super().__init__(host, bound)
-        self._merges: dict[Any, Callable[[], None]] = {}
-        """Key → its merge that waits, if any."""
-
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        self._merge_now(*merged_namespaces(target, sources))
-
-    def async_merge_namespaces(self, target: Any, sources: Iterable[Any]) -> StateFuture[None]:
-        target, others = merged_namespaces(target, sources)
-        self._end_merge()
-        wanted = (target, *others) if others else ()
-        loads = [one for one in wanted if self._within(one, self._must_load)]
-        if not loads:
-            self._merge_now(target, others)
-            return self._write()
-        key, arrived = self._context._key, itertools.count(1)
-
-        def arrive() -> None:
-            if next(arrived) == len(loads):
-                self._end_merge()
-
-        def merge() -> None:
-            self._merge_now(target, others)
-            self._scheduler.give(promise, None)
-
-        for one in loads:
-            self._within(one, functools.partial(self._load_cell, arrive))
-        promise = self._scheduler.request(Promise)
-        self._merges[key] = merge
-        return promise
-
-    def forget_requests(self, key: Any) -> None:
-        self._merges.pop(key, None)
-        super().forget_requests(key)
-
-    def _end_merge(self) -> None:
-        """Merge now what the current record merges, waiting for cells that have not arrived."""
-        merge = self._merges.pop(self._context._key, None)
-        if merge is not None:
-            merge()
-
-    def _merge_now(self, target: Any, sources: list[Any]) -> None:
-        before = self._namespace
-        try:
-            self._merge(target, sources)
-        finally:
-            self.bind(before)
-
-    def _must_load(self) -> bool:
-        """Return whether a merge has to read something of the current key."""
-        raise NotImplementedError
-
-    def _load_cell(self, arrive: Callable[[], None]) -> None:
-        """Read it, and call ``arrive`` on the task thread when memory knows it."""
-        raise NotImplementedError
-
-    def _merge(self, target: Any, sources: list[Any]) -> None:
-        """Merge ``sources`` (without ``target``) into it; any namespace may stay bound."""
-        raise NotImplementedError

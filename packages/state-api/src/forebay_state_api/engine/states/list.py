@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from forebay_state_api.contract.changes import Changes, ListChange
 from forebay_state_api.engine.iteration import Content, ScannedContent, load_whole
-from forebay_state_api.engine.states.base import MergeableState
+from forebay_state_api.engine.states.answers import put_list_under
 from forebay_state_api.engine.states.elements import checked_elements
-from forebay_state_api.job.futures import Promise, StateFuture
+from forebay_state_api.engine.states.mergeable import MergeableState
+from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.iterators import StateIterator
 from forebay_state_api.job.states import ListState
 
@@ -21,6 +22,8 @@ class KeyedListState(MergeableState, ListState[Any]):
     """
 
     __slots__ = ()
+
+    _put_under = staticmethod(put_list_under)
 
     def changes(self) -> Changes:
         lists = {name: dict(space.dirty) for name, space in self.spaces.items() if space.dirty}
@@ -62,19 +65,9 @@ class KeyedListState(MergeableState, ListState[Any]):
             self.bind(target)
             self._append(merged)
 
-    def _must_load(self) -> bool:
-        return self._context._key not in self._cells and not self._complete
-
-    def _load_cell(self, arrive: Callable[[], None]) -> None:
-        content, cells, key = self._content(), self._cells, self._context._key
-
-        def keep(elements: list[Any]) -> None:
-            cells.setdefault(key, elements)
-            arrive()
-
-        promise = self._scheduler.request(Promise)
-        wanted = (content, self._host.settings.page_size)
-        self._scheduler.read_for(promise, load_whole, load_whole, None, wanted, keep)
+    def _read_by_merge(self, target: Any, sources: list[Any]) -> list[Any]:
+        del target  # it is appended to
+        return sources
 
     def _mergeable(self, elements: list[Any]) -> list[Any]:
         """Return the stored elements that a merge takes over."""
@@ -119,8 +112,6 @@ class KeyedListState(MergeableState, ListState[Any]):
         return ValueError(f"list state {self._spec.name!r}: {call} is refused; nothing was changed")
 
     def _change(self) -> ListChange:
-        if self._merges:
-            self._end_merge()
         context = self._context
         change: ListChange | None = self._dirty.get(context._key)
         if change is None:
@@ -128,6 +119,8 @@ class KeyedListState(MergeableState, ListState[Any]):
         return change
 
     def _append(self, elements: list[Any]) -> None:
+        if self._pending and self._defer_write(self._append, elements):
+            return
         self._change().elements.extend(elements)
         key = self._context._key
         known = self._cells.get(key)
@@ -137,6 +130,8 @@ class KeyedListState(MergeableState, ListState[Any]):
             self._cells[key] = elements
 
     def _replace(self, elements: list[Any]) -> None:
+        if self._pending and self._defer_write(self._replace, elements):
+            return
         key = self._context._key
         change = self._change()
         change.replaced = True
@@ -148,20 +143,27 @@ class KeyedListState(MergeableState, ListState[Any]):
 
     def _known(self) -> list[Any]:
         """Return the stored elements of the current key; waits if it must."""
-        if self._merges:
-            self._end_merge()
-        key = self._context._key
-        known = self._cells.get(key)
-        if known is None:
-            if self._complete:
-                return []
-            self._waits()
-            known = self._cells[key] = list(self._content().all(self._host.settings.page_size))
-        return known
+        if self._pending:
+            self._settle()
+        known: list[Any] | None = self._cells.get(self._context._key)
+        if known is not None:
+            return known
+        return [] if self._complete else self._fetch()
+
+    def _fetch(self) -> list[Any]:
+        self._waits()
+        _, load, _, wanted = self._question()
+        return put_list_under(self._cells, self._dirty, self._context._key, load(None, [wanted])[0])
+
+    def _question(self) -> tuple[object, Any, Any, Any]:
+        scan = self._table.scan(self._namespace, self._context._group, self._context._key)
+        wanted = (ScannedContent(scan, None, []), self._host.settings.page_size)
+        # Not with the state as their owner: other calls would answer them.
+        return load_whole, load_whole, None, wanted
 
     def _content(self) -> Content:
         """Return the current elements, in memory or still to be read."""
-        if self._merges:
+        if self._pending:
             self._end_merge()
         key = self._context._key
         known = self._cells.get(key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.contract.changes import ABSENT, Changes, MapChange
 from forebay_state_api.engine.iteration import Content, Filter, ScannedContent, identity
+from forebay_state_api.engine.states.answers import put_entry_under
 from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.iterators import StateIterator
@@ -160,7 +161,7 @@ class EntriesState(KeyedState):
         context = self._context
         cell = (context._group, context._key, address)
         stored = self._table.get_entries(self._namespace, [cell])[0]
-        return self._cells.setdefault(context._key, {}).setdefault(address, stored)
+        return put_entry_under(self._cells, self._dirty, context._key, address, stored)
 
     def _async_entry(self, address: Any, see: Callable[[Any], Any]) -> StateFuture[Any]:
         known, stored = self._known_entry(address)
@@ -169,11 +170,9 @@ class EntriesState(KeyedState):
         context = self._context
         cells, dirty, key = self._cells, self._dirty, context._key
 
-        def keep(value: Any) -> Any:
-            change = dirty.get(key)
-            if change is None or not change.hides(address):
-                cells.setdefault(key, {}).setdefault(address, value)
-            return see(value)
+        def keep(stored: Any) -> Any:
+            put_entry_under(cells, dirty, key, address, stored)
+            return see(stored)
 
         cell = (context._group, key, address)
         return self._scheduler.read(self, self._table.get_entries, self._namespace, cell, keep)

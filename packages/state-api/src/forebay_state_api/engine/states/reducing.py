@@ -1,21 +1,20 @@
 """`ReducingState` and `AggregatingState`: read and write in one request.
 
-If the cell has to be fetched first, the requests of a record for it are queued in order behind the
-one read. That is why ``async_add; async_add; async_get`` sees both additions.
+If the cell has to be read first, the request is deferred (`mergeable`).
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import ABSENT, Space
-from forebay_state_api.engine.states.base import BoundTable, MergeableState
+from forebay_state_api.engine.states.base import BoundTable
+from forebay_state_api.engine.states.mergeable import MergeableState
 from forebay_state_api.engine.states.value import PointState
 from forebay_state_api.job.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
-from forebay_state_api.job.futures import Promise, ReadPromise, StateFuture
+from forebay_state_api.job.futures import ReadPromise, StateFuture
 from forebay_state_api.job.states import AggregatingState, ReducingState
 
 if TYPE_CHECKING:
@@ -28,12 +27,7 @@ _IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
 class MergingState(PointState, MergeableState):
     """A point state whose additions read the stored value."""
 
-    __slots__ = ("_pending",)
-
-    def __init__(self, host: StateHost, bound: BoundTable) -> None:
-        super().__init__(host, bound)
-        self._pending: dict[tuple[Any, Any], list[tuple[Promise[Any], Callable[[], Any]]]] = {}
-        """(namespace, key) → the requests that wait for one read, in order."""
+    __slots__ = ()
 
     # The differences between the two kinds.
 
@@ -75,12 +69,6 @@ class MergingState(PointState, MergeableState):
         own = self._live(self._cell())
         merged = functools.reduce(self._joined, found if own is ABSENT else [own, *found])
         self._store(self._space(), self._context._key, self._context._group, merged)
-
-    def _must_load(self) -> bool:
-        return self._must_defer()
-
-    def _load_cell(self, arrive: Callable[[], None]) -> None:
-        self._defer(arrive)
 
     def _taken(self, namespace: Any) -> Any:
         """Remove and return the live cell of a namespace."""
@@ -150,51 +138,6 @@ class MergingState(PointState, MergeableState):
     def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
         space.cells[key] = self._admit(cell)
         space.dirty[key] = group
-
-    def _defer(
-        self, operation: Callable[[], Any], kind: type[Promise[Any]] = Promise
-    ) -> StateFuture[Any]:
-        """Run ``operation`` once the cell has arrived, after earlier deferred operations."""
-        address = (self._namespace, self._context._key)
-        waiting = self._pending.get(address)
-        promise = self._scheduler.request(kind)
-        if waiting is not None:
-            waiting.append((promise, operation))
-            return promise
-        self._pending[address] = [(promise, operation)]
-        cells, key = self._cells, self._context._key
-
-        def keep(cell: Any) -> Any:
-            cells.setdefault(key, cell)
-            self._run_deferred(address)
-            return promise._value
-
-        cell = (self._context._group, key)
-        self._scheduler.read_for(promise, self, self._table.get_many, self._namespace, cell, keep)
-        return promise
-
-    def forget_requests(self, key: Any) -> None:
-        for address in [one for one in self._pending if one[1] == key]:
-            del self._pending[address]
-        super().forget_requests(key)
-
-    def _run_deferred(self, address: tuple[Any, Any]) -> None:
-        for promise, operation in self._pending.pop(address, ()):
-            self._scheduler.give(promise, operation())
-
-    def _must_defer(self) -> bool:
-        """Return whether the current key's cell is unknown, or requests for it are waiting."""
-        if self._pending and (self._namespace, self._context._key) in self._pending:
-            return True
-        return not self._known_absent()
-
-    def _settle(self) -> None:
-        """Run the deferred operations of the current key now."""
-        self._end_merge()
-        address = (self._namespace, self._context._key)
-        if address in self._pending:
-            self._fetch()
-            self._run_deferred(address)
 
 
 class KeyedReducingState(MergingState, ReducingState[Any]):

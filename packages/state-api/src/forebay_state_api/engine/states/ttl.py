@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay_state_api.contract.changes import ABSENT, ListChange, Space
+from forebay_state_api.contract.changes import ABSENT, Space
 from forebay_state_api.engine.iteration import Content, ScannedContent, identity, load_whole
 from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.engine.states.list import KeyedListState
@@ -158,8 +158,8 @@ class TtlValueState(_TtlCells, KeyedValueState):
         return self._write()
 
     def _read_late(self, stored: Any) -> Any:
-        """Return the value of an answer after a write of the same record, without touching it."""
-        if self._cells.get(self._context._key, ABSENT) is stored:
+        """Return the value of an answer; leave the cell as it is if it was changed since."""
+        if self._context._key not in self._dirty:
             return self._read(stored)
         live = self._policy.live(stored)
         return self._seen(ABSENT if live is ABSENT else live[1])
@@ -249,40 +249,28 @@ class TtlListState(_TtlCells, KeyedListState):
         return self._live_of(elements)
 
     def async_get(self) -> StateFuture[StateIterator[Any]]:
+        if self._pending:
+            self._end_merge()
+        if self._policy.writes and self._must_defer():
+            # Only the elements show what a read changes, so they are loaded.
+            return self._defer(self._loaded, ReadPromise)
         content = self._content()
         if content.in_memory:
             return self._iterator(Content(self._read(content.elements)), self._shape())
         assert isinstance(content, ScannedContent)  # the only other content
-        if not self._policy.writes:
-            return self._iterator(content.only(self._live_of), self._shape())
-        # What a read changes can be known only from the elements: they are loaded.
-        namespace, appended = self._namespace, len(content.elements)
-        return self._load(
-            content,
-            lambda elements: self._within(namespace, lambda: self._loaded(elements, appended)),
-        )
+        return self._iterator(content.only(self._live_of), self._shape())
 
-    def _loaded(self, elements: list[Any], appended: int) -> StateIterator[Any]:
-        """Iterate ``elements``, the last ``appended`` of which were not stored at the request."""
-        change: ListChange | None = self._dirty.get(self._context._key)
-        if self._context._key in self._cells or (change is not None and change.replaced):
-            # An earlier request of the record has renewed, dropped or replaced them.
-            return self._loaded_iterator(Content(self._live_of(elements)), self._shape())
-        later = [] if change is None else change.elements[appended:]
-        self._cells[self._context._key] = [*elements, *later]
-        return self._loaded_iterator(Content(self._read(elements, later)), self._shape())
+    def _loaded(self) -> StateIterator[Any]:
+        """Iterate the current elements, which are in memory."""
+        return self._loaded_iterator(Content(self._read([*self._known()])), self._shape())
 
-    def _read(self, elements: list[Any], later: Iterable[Any] = ()) -> list[Any]:
-        """Return a read's result for ``elements``, after dropping or renewing some.
-
-        Elements that the record added ``later`` do not change: the same is stored whether the
-        record waited for the read or not.
-        """
+    def _read(self, elements: list[Any]) -> list[Any]:
+        """Return a read's result for ``elements``, after dropping or renewing some."""
         visible, left = self._policy.seen_all(elements)
         if left is not None:
             if len(left) < len(elements):
                 self._log_dropped()
-            self._replace([*left, *later])
+            self._replace(left)
         return visible
 
 

@@ -6,6 +6,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges
+from forebay_state_api.engine.states.answers import put_cell_under
 from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.futures import AnsweredRead, StateFuture
@@ -19,6 +20,8 @@ class PointState(KeyedState):
     """One cell per key and namespace."""
 
     __slots__ = ()
+
+    _put_under = staticmethod(put_cell_under)
 
     def changes(self) -> Changes:
         points = {}
@@ -52,8 +55,8 @@ class PointState(KeyedState):
         if self._complete or key in self._cells:
             return ABSENT
         self._waits()
-        value = self._table.get_many(self._namespace, [(self._context._group, key)])[0]
-        return self._cells.setdefault(key, value)
+        _, get_many, namespace, cell = self._question()
+        return put_cell_under(self._cells, self._dirty, key, get_many(namespace, [cell])[0])
 
     def _known_absent(self) -> bool:
         """Return, after a miss in ``_cells``, whether the cell is known not to exist."""
@@ -61,16 +64,18 @@ class PointState(KeyedState):
 
     def _request(self, arrive: Any) -> StateFuture[Any]:
         """Read the current key's cell; ``arrive`` gets its value at the time of the call."""
+        cells, dirty, key = self._cells, self._dirty, self._context._key
+
+        def keep(stored: Any) -> Any:
+            put_cell_under(cells, dirty, key, stored)
+            return arrive(stored)
+
+        return self._scheduler.read(*self._question(), keep)
+
+    def _question(self) -> tuple[object, Any, Any, Any]:
+        """Return whose read of the current key's cell it is, its function and its arguments."""
         context = self._context
-        cells, key = self._cells, context._key
-
-        def keep(value: Any) -> Any:
-            cells.setdefault(key, value)
-            return arrive(value)
-
-        return self._scheduler.read(
-            self, self._table.get_many, self._namespace, (context._group, key), keep
-        )
+        return self, self._table.get_many, self._namespace, (context._group, context._key)
 
 
 class KeyedValueState(PointState, ValueState[Any]):

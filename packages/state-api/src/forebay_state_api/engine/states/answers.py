@@ -1,0 +1,41 @@
+"""Put what storage answers under what was written since it was asked.
+
+A read is answered with what the table holds. Writes lie above that until they are handed over,
+whether they were made before the question or after it, so an answer never replaces one: only these
+functions put an answer into a space's cells. No read is under way when writes are handed over
+(`Engine.hand_over` waits for all of them), so no answer is older than the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay_state_api.contract.changes import ABSENT, ListChange, MapChange
+
+Cells = dict[Any, Any]
+"""`Space.cells` or `Space.dirty`, of an incomplete space."""
+
+
+def put_cell_under(cells: Cells, dirty: Cells, key: Any, stored: Any) -> Any:  # noqa: ARG001 - as for the other shapes
+    """Put the stored cell of a point table there; return the current one."""
+    # A written cell is there, also one that was cleared.
+    return cells.setdefault(key, stored)
+
+
+def put_list_under(cells: Cells, dirty: Cells, key: Any, stored: list[Any]) -> list[Any]:
+    """Put the stored elements of a list there; return the current ones."""
+    # A list that was replaced is there. One that was only appended to is not.
+    known: list[Any] | None = cells.get(key)
+    if known is None:
+        change: ListChange | None = dirty.get(key)
+        known = cells[key] = stored if change is None else [*stored, *change.elements]
+    return known
+
+
+def put_entry_under(cells: Cells, dirty: Cells, key: Any, address: Any, stored: Any) -> Any:
+    """Put the stored value of a map's entry there; return the current one."""
+    # A written entry is there, also one that was removed, unless it was removed with others.
+    change: MapChange | None = dirty.get(key)
+    if change is not None and address not in change.entries and change.hides(address):
+        return ABSENT
+    return cells.setdefault(key, {}).setdefault(address, stored)
