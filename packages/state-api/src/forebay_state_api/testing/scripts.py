@@ -2,15 +2,16 @@
 
 An access is a tuple: ``("counts.put", "a", 1)`` calls ``put("a", 1)`` of the state ``counts``;
 ``("namespace", "w1")`` makes a namespace current; ``("fail",)`` raises `ScriptFailed`; a leading
-``!`` expects a `ValueError` at the
-call. By contract, a script gives the same results in all styles, on every backend.
+``!`` expects a `ValueError` at the call. In `Style.OVERLAPPING` a leading ``=`` makes an access
+synchronous, and ``~`` leaves it until the end of the record. By contract, a script gives the same
+results in all styles, on every backend.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import StateDescriptor
@@ -21,8 +22,16 @@ from forebay_state_api.job.iterators import StateIterator, to_iterable
 Access = tuple[Any, ...]
 """``("state.method", *arguments)`` or ``("namespace", value)``."""
 
+AT_ONCE: Final = "="
+LEFT: Final = "~"
+WAYS: Final = (AT_ONCE, LEFT)
+"""The marks with which the names of accesses may begin in `Style.OVERLAPPING`."""
+
 REFUSED = "ValueError"
 """The result of an access with a leading ``!``."""
+
+
+_MARKS: Final = "".join(("!", *WAYS))
 
 
 class ScriptFailed(Exception):  # noqa: N818 - what a script does, not a mistake
@@ -37,6 +46,8 @@ class Style(enum.Enum):
     CALLBACK = "callback"
     UNCHAINED = "unchained"
     """All at once: each access is issued before the previous one has been answered."""
+    OVERLAPPING = "overlapping"
+    """Each access in the way that its name begins with; without one it is awaited."""
 
 
 class Script(NamedTuple):
@@ -67,7 +78,7 @@ class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
             return ctx.set_current_namespace(*arguments)
         if name == "fail":
             raise ScriptFailed
-        state_name, method = name.lstrip("!").split(".")
+        state_name, method = name.lstrip(_MARKS).split(".")
         state = self.states[state_name]
         called = getattr(state, prefix + method, None) or getattr(state, method)
         if not name.startswith("!"):
@@ -106,11 +117,7 @@ class CoroutineScripts(ScriptFunction):
     async def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
         results = []
         for access in row.accesses:
-            result = self.call(ctx, access, "async_")
-            if isinstance(result, StateFuture):
-                result = await result
-            if isinstance(result, StateIterator):
-                result = [element async for element in result]
+            result = await _read(self.call(ctx, access, "async_"))
             results.append(self.answer(access, result))
         return [(row.number, results)]
 
@@ -139,6 +146,25 @@ class UnchainedScripts(ScriptFunction):
         combine_all(futures).then_accept(lambda results: ctx.collect((row.number, results)))
 
 
+class OverlappingScripts(ScriptFunction):
+    """`Style.OVERLAPPING`: what is left until the end is read then, the last access first."""
+
+    async def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
+        results: list[Any] = []
+        left = []
+        for number, access in enumerate(row.accesses):
+            way = access[0][0]
+            made = self.call(ctx, access, "" if way == AT_ONCE else "async_")
+            if way == LEFT:
+                left.append(number)
+            else:
+                made = await _read(made)
+            results.append(made)
+        for number in reversed(left):
+            results[number] = await _read(results[number])
+        return [(row.number, list(map(self.answer, row.accesses, results)))]
+
+
 def script_function(style: Style, descriptors: Sequence[StateDescriptor]) -> ScriptFunction:
     """Return a function that executes scripts in a style."""
     classes: dict[Style, type[Any]] = {
@@ -146,6 +172,7 @@ def script_function(style: Style, descriptors: Sequence[StateDescriptor]) -> Scr
         Style.COROUTINE: CoroutineScripts,
         Style.CALLBACK: CallbackScripts,
         Style.UNCHAINED: UnchainedScripts,
+        Style.OVERLAPPING: OverlappingScripts,
     }
     function: ScriptFunction = classes[style](descriptors)
     return function
@@ -160,3 +187,11 @@ def _loaded(result: Any) -> StateFuture[Any]:
     if isinstance(result, StateIterator):
         return to_iterable(completed_future(result))
     return completed_future(result)
+
+
+async def _read(made: Any) -> Any:
+    """Return the result of an access that may be a future, and its elements if it has some."""
+    result = await made if isinstance(made, StateFuture) else made
+    if isinstance(result, StateIterator):
+        return [element async for element in result]
+    return result

@@ -1,8 +1,8 @@
 """Put what storage answers under what was written since it was asked.
 
-A read is answered with what the table holds. Writes lie above that until they are handed over,
-whether they were made before the question or after it, so an answer never replaces one: only these
-functions put an answer into a space's cells. No read is under way when writes are handed over
+A read is answered with the content of the table. Until writes are handed over, memory has them,
+whether they were made before the question or after it. An answer never replaces one of them: only
+these functions put an answer into a space's cells. No read is under way when writes are handed over
 (`Engine.hand_over` waits for all of them), so no answer is older than the table.
 """
 

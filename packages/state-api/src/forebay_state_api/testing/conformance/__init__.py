@@ -30,6 +30,7 @@ _PARTS = (
     "namespaced_timers",
     "operator_state",
     "order",
+    "overlapping",
     "readers",
     "replay",
     "reporting",
@@ -75,6 +76,7 @@ from forebay_state_api.testing.conformance.operator_state import (
     OperatorStateTests,
 )
 from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.overlapping import OverlapTests
 from forebay_state_api.testing.conformance.readers import ReaderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
@@ -93,7 +95,7 @@ from forebay_state_api.testing.conformance.versions import VerificationTests, Ve
 from forebay_state_api.testing.conformance.visits import VisitTests
 
 
-class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryTests):
+class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryTests, OverlapTests):
     """Properties: drawn examples, compared with models and with each other.
 
     To search among new examples, set ``example_seed`` and ``example_factor`` in a class that is not

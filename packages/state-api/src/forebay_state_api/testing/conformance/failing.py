@@ -27,6 +27,7 @@ from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, UpdateType
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.kinds import add
+from forebay_state_api.testing.conformance.machine import LATE, overlapping
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.steps import (
     KEYS,
@@ -72,9 +73,6 @@ def _every_kind(ttl: StateTtlConfig | None, suffix: str) -> tuple[StateDescripto
     )
 
 
-LATE: Final = st.none() | st.integers(0, 99)
-"""The seed of a backend that answers late and out of order, or ``None`` for the plain one."""
-
 DESCRIPTORS: Final = (*_every_kind(None, ""), *_every_kind(RENEWED, "t"))
 
 _NUMBERS: Final = st.integers(0, 3)
@@ -84,7 +82,7 @@ def _of(names: Sequence[str], *arguments: Any) -> Any:
     return st.tuples(st.sampled_from(names), *arguments)
 
 
-_ACCESSES: Final = st.one_of(
+_OF_STATES: Final = st.one_of(
     *(
         strategy
         for suffix in ("", "t")
@@ -110,9 +108,9 @@ _ACCESSES: Final = st.one_of(
                 st.lists(st.sampled_from(NAMESPACES), max_size=2),
             ),
         )
-    ),
-    st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES)),
+    )
 )
+_ACCESSES: Final = overlapping(_OF_STATES) | _of(["namespace"], st.sampled_from(NAMESPACES))
 _SCRIPTS: Final = st.lists(
     st.lists(
         st.tuples(
@@ -177,7 +175,7 @@ class FailureTests(BackendSubject):
 
         histories()
 
-    @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
+    @pytest.mark.filterwarnings("ignore:.*(mixes asynchronous|were never awaited)")
     def test_scripts_that_fail_change_no_kind_of_state(
         self,
         backend_class: type[StateBackend],

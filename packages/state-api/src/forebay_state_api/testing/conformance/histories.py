@@ -1,7 +1,7 @@
 """Histories of states with TTL: they are the same in whatever style a function is written.
 
 One job runs every batch synchronously, the other one in the styles and with the limits that were
-drawn. Both must read the same, and store the same times.
+drawn, perhaps on a backend that answers late. Both must read the same, and store the same times.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, UpdateType
 from forebay_state_api.testing.clock import ManualClock
-from forebay_state_api.testing.conformance.machine import CALLS, ENGINES, KEYS, states_of_accesses
+from forebay_state_api.testing.conformance.machine import (
+    CALLS,
+    ENGINES,
+    KEYS,
+    LATE,
+    states_of_accesses,
+)
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
@@ -24,6 +30,7 @@ from forebay_state_api.testing.conformance.subject import (
     memory_storage,
 )
 from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.late_backend import late_backend
 from forebay_state_api.testing.scripts import Style
 
 NAMESPACES: Final = [None, "w1", "w2"]
@@ -59,17 +66,19 @@ class HistoryTests(BackendSubject):
 
         return make
 
-    # Scripts merge namespaces synchronously in every style.
+    # Some accesses are synchronous, and some end a merge that is under way.
     @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
     def test_all_styles_agree_about_what_lives(
         self, pair: Callable[..., tuple[KeyedJob, KeyedJob]], search: Search
     ) -> None:
         @search.limits(self.history_examples)
         @search.seeded
-        @given(config=CONFIGS, batches=BATCHES)
-        def histories(config: StateTtlConfig, batches: Any) -> None:
+        @given(config=CONFIGS, batches=BATCHES, late=LATE)
+        def histories(config: StateTtlConfig, batches: Any, late: int | None) -> None:
             plain, other = pair(config)
             plain.style = Style.SYNCHRONOUS
+            if late is not None:
+                other.backend_class = late_backend(other.backend_class, late)
             for seconds, calls, style, engine, restarts in batches:
                 plain.clock.advance(seconds * SECOND)
                 other.style, other.settings = style, engine

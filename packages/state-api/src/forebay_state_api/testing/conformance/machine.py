@@ -34,38 +34,59 @@ from forebay_state_api.testing.conformance.subject import (
     memory_storage,
 )
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.scripts import Access, Style
+from forebay_state_api.testing.late_backend import late_backend
+from forebay_state_api.testing.scripts import WAYS, Access, Style
 
 KEYS: Final = ["a", "b", "c", "d", "e"]
 _NUMBERS: Final = st.integers(-3, 3)
 _BOUNDS: Final = st.none() | st.integers(-4, 4)
 _ENTRIES: Final = st.sampled_from(["x", "y", "z"])
 
-ACCESSES: Final = st.one_of(
-    st.tuples(st.just("namespace"), st.sampled_from([None, "w1", "w2"])),
-    st.sampled_from([("v.value",), ("v.clear",), ("l.get",), ("l.clear",), ("m.items",)]),
-    st.sampled_from([("m.keys",), ("m.values",), ("m.is_empty",), ("m.clear",)]),
-    st.sampled_from([("r.get",), ("r.clear",), ("a.get",), ("a.clear",)]),
-    st.tuples(st.just("v.update"), st.none() | _NUMBERS),
-    st.tuples(st.just("l.add"), _NUMBERS),
-    st.tuples(st.sampled_from(["l.add_all", "l.update"]), st.lists(_NUMBERS, max_size=3)),
-    st.tuples(st.sampled_from(["m.get", "m.contains", "m.remove"]), _ENTRIES),
-    st.tuples(st.just("m.put"), _ENTRIES, st.none() | _NUMBERS),
-    st.tuples(st.just("m.put_all"), st.dictionaries(_ENTRIES, _NUMBERS, max_size=2)),
-    st.sampled_from([("s.range",), ("s.first",), ("s.last",), ("s.clear",)]),
-    st.tuples(
-        st.sampled_from(["s.range", "s.first", "s.last", "s.remove_range"]), _BOUNDS, _BOUNDS
-    ),
-    st.tuples(st.sampled_from(["s.get", "s.remove"]), _NUMBERS),
-    st.tuples(st.just("s.put"), _NUMBERS, _NUMBERS),
-    st.tuples(st.just("r.add"), _NUMBERS),
-    st.tuples(st.just("a.add"), _NUMBERS.map(float)),
-    st.tuples(
-        st.sampled_from(["l.merge_namespaces", "r.merge_namespaces", "a.merge_namespaces"]),
+NAMESPACE: Final = st.tuples(st.just("namespace"), st.sampled_from([None, "w1", "w2"]))
+
+
+def overlapping(accesses: Any, ways: Sequence[str] = ("", *WAYS)) -> Any:
+    """Draw accesses each in a way of its own, of which `Style.OVERLAPPING` takes notice."""
+    return st.builds(
+        lambda way, access: (way + access[0], *access[1:]), st.sampled_from(ways), accesses
+    )
+
+
+def merges(state: str) -> Any:
+    """Draw merges of a state's namespaces."""
+    return st.tuples(
+        st.just(f"{state}.merge_namespaces"),
         st.sampled_from([None, "w1"]),
-        st.lists(st.sampled_from([None, "w1", "w2"]), max_size=2, unique=True),
-    ),
-)
+        st.lists(st.sampled_from([None, "w1", "w2"]), min_size=1, max_size=2),
+    )
+
+
+ACCESSES_OF: Final = {
+    "v": st.sampled_from([("v.value",), ("v.clear",)])
+    | st.tuples(st.just("v.update"), st.none() | _NUMBERS),
+    "l": st.sampled_from([("l.get",), ("l.clear",)])
+    | st.tuples(st.just("l.add"), _NUMBERS)
+    | st.tuples(st.sampled_from(["l.add_all", "l.update"]), st.lists(_NUMBERS, max_size=3))
+    | merges("l"),
+    "m": st.sampled_from([("m.items",), ("m.keys",), ("m.values",), ("m.is_empty",), ("m.clear",)])
+    | st.tuples(st.sampled_from(["m.get", "m.contains", "m.remove"]), _ENTRIES)
+    | st.tuples(st.just("m.put"), _ENTRIES, st.none() | _NUMBERS)
+    | st.tuples(st.just("m.put_all"), st.dictionaries(_ENTRIES, _NUMBERS, max_size=2)),
+    "s": st.sampled_from([("s.range",), ("s.first",), ("s.last",), ("s.clear",)])
+    | st.tuples(
+        st.sampled_from(["s.range", "s.first", "s.last", "s.remove_range"]), _BOUNDS, _BOUNDS
+    )
+    | st.tuples(st.sampled_from(["s.get", "s.remove"]), _NUMBERS)
+    | st.tuples(st.just("s.put"), _NUMBERS, _NUMBERS),
+    "r": st.sampled_from([("r.get",), ("r.clear",)])
+    | st.tuples(st.just("r.add"), _NUMBERS)
+    | merges("r"),
+    "a": st.sampled_from([("a.get",), ("a.clear",)])
+    | st.tuples(st.just("a.add"), _NUMBERS.map(float))
+    | merges("a"),
+}
+"""State → its accesses."""
+ACCESSES: Final = NAMESPACE | overlapping(st.one_of(*ACCESSES_OF.values()))
 
 
 def states_of_accesses(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
@@ -93,6 +114,10 @@ ENGINES: Final = st.builds(
 )
 
 
+LATE: Final = st.none() | st.integers(0, 99)
+"""The seed of a backend that answers late and out of order, or ``None`` for the plain one."""
+
+
 class StateModel:
     """The expected contents of the states: ``cells[namespace, key, state]``."""
 
@@ -108,7 +133,7 @@ class StateModel:
                 namespace = arguments[0]
                 results.append(None)
                 continue
-            state, method = name.split(".")
+            state, method = name.lstrip("".join(WAYS)).split(".")
             results.append(getattr(self, f"{state}_{method}")((namespace, key, state), *arguments))
         return results
 
@@ -244,7 +269,7 @@ class StateMachineTests(BackendSubject):
         """Make a state machine of the subject."""
         return lambda: BatchMachine(new_job, forget)
 
-    # Scripts merge namespaces synchronously in every style.
+    # Some accesses are synchronous, and some end a merge that is under way.
     @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
     def test_any_history_reads_as_the_model(self, new_machine: Any, search: Search) -> None:
         limits = search.limits(self.machine_examples, stateful_step_count=self.machine_steps)
@@ -263,14 +288,16 @@ class BatchMachine(RuleBasedStateMachine):
         self._since = 0
         """The batch at which the run began."""
 
-    @initialize(parallelism=st.integers(1, 4))
-    def begin(self, parallelism: int) -> None:
+    @initialize(parallelism=st.integers(1, 4), late=LATE)
+    def begin(self, parallelism: int, late: int | None) -> None:
         """An empty state directory."""
         self._job: KeyedJob = self._new_job(
             *states_of_accesses(None),
             storage=memory_storage(),
             parallelism=parallelism,
         )
+        if late is not None:
+            self._job.backend_class = late_backend(self._job.backend_class, late)
 
     @rule(calls=CALLS, style=st.sampled_from(Style), engine=ENGINES)
     def batch(self, calls: Any, style: Style, engine: EngineSettings) -> None:

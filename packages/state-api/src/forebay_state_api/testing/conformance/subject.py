@@ -42,10 +42,15 @@ class Manner(NamedTuple):
 
 
 MANNERS: Final = {
-    **{style.value: Manner(style, ENGINES["defaults"]) for style in Style},
+    **{
+        style.value: Manner(style, ENGINES["defaults"])
+        for style in Style
+        if style is not Style.OVERLAPPING
+    },
     "tight": Manner(Style.COROUTINE, ENGINES["tight"]),
 }
-"""Every style, and the tight engine with coroutines, which wait at every access."""
+"""Every style but the one that overlaps only what is marked (`overlapping`), and the tight engine
+with coroutines, which wait at every access."""
 
 SECOND: Final = timedelta(seconds=1)
 

@@ -30,8 +30,8 @@ from forebay_state_api.job.ttl import (
     StateTtlConfig,
 )
 from forebay_state_api.keys import key_group_of, key_group_range_of
-from forebay_state_api.testing.conformance.failing import LATE, UNLIMITED
-from forebay_state_api.testing.conformance.machine import ENGINES
+from forebay_state_api.testing.conformance.failing import UNLIMITED
+from forebay_state_api.testing.conformance.machine import ENGINES, LATE
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
