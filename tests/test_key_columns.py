@@ -280,3 +280,12 @@ def test_the_command_checks_key_columns_before_a_start(tmp_path, declared, says)
     found = CliRunner().invoke(main, ["state", "schema", *options, "--key", key, "--json"])
     assert found.exit_code == bool(says), found.output
     assert says in json.loads(found.stdout)["key_misfit"]
+
+
+def test_names_that_a_terminal_would_obey(run):
+    evil = "user\x1b]52;c;aGk=\x07\u202e"
+    assert run("user", Row(5)) == [1]
+    for alias, value in ({}, 5), ({evil: "user"}, "a"):
+        with pytest.raises(StateMigrationError) as caught:
+            run(evil, {evil: value}, key_alias=alias)
+        assert str(caught.value).isprintable()

@@ -31,8 +31,9 @@ class KeyColumn:
     """The name that it had in the stored state, if it was renamed since."""
 
     def __str__(self) -> str:
-        """Show name and kind."""
-        return " ".join(filter(None, (self.name, self.kind))) or "?"
+        """Show name and kind; a name that a terminal would obey is quoted."""
+        name = self.name if self.name.isprintable() else repr(self.name)
+        return " ".join(filter(None, (name, self.kind))) or "?"
 
 
 @attrs.frozen
