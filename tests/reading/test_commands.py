@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -396,6 +397,10 @@ def test_an_export_names_its_faults(run, tmp_path):
     assert "the format of" in run("export", tmp_path / "out.txt", status=2)[1]
     assert "there is no directory" in run("export", tmp_path / "no" / "out.csv", status=2)[1]
     assert "--flat needs --state" in run("export", tmp_path / "out.csv", "--flat", status=2)[1]
+    os.mkfifo(tmp_path / "pipe.csv")
+    refused = run("export", tmp_path / "pipe.csv", "--overwrite", status=2)[1]
+    assert "pipe.csv is no file" in refused
+    assert (tmp_path / "pipe.csv").is_fifo()
 
 
 def test_the_operator_must_be_named_where_there_are_several(run, make_job, tmp_path):

@@ -70,7 +70,7 @@ def test_a_file_is_inspected(folder):
     assert "run-1: " in output
     assert "format 1, key groups 0..15" in output
     assert "value" in output
-    assert " 16 " in output
+    assert "\t16\t" in output
     assert "lz4" in output
 
 

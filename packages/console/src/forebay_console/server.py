@@ -66,6 +66,7 @@ def serve(app: ASGIApp, listening: Listening, started: Callable[[str], None]) ->
             app,
             log_level="warning",
             access_log=False,
+            use_colors=False,
             server_header=False,
             ssl_certfile=listening.tls_cert,
             ssl_keyfile=listening.tls_key,

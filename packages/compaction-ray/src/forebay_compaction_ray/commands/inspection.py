@@ -25,7 +25,9 @@ from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import SETTINGS, client_credentials
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
-from forebay_state_api.commands.report import console, json_option, print_json, table_of
+from forebay_state_api.commands.report import json_option, print_json, table_of
+from forebay_state_api.commands.rich_console import console
+from forebay_state_api.commands.terminal import one_line
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -115,7 +117,8 @@ def _shown(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
 ) -> Group:
     summary = (Text(line, no_wrap=True) for line in _summary(address, now, before, seconds))
-    return Group(*summary, _table(now), *map(Text, _troubles(now)))
+    troubles = (Text(one_line(line)) for line in _troubles(now))
+    return Group(*summary, _table(now), *troubles)
 
 
 def _troubles(now: Mapping[str, Any]) -> Iterator[str]:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
-from rich.console import Console
 from rich.table import Table
 
 from forebay_spark_runtime.demo.carried_delay import LATE, TURNAROUND
 from forebay_spark_runtime.demo.flights import MONTHS, YEAR, month_name
+from forebay_state_api.commands import rich_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from forebay_spark_runtime.demo.check import Carried, Departure
     from forebay_spark_runtime.demo.directory import DemoDirectory
     from forebay_spark_runtime.demo.kill import Kill
@@ -45,7 +47,7 @@ class Screen:
     """Writes to the terminal; if there is none, writes plain lines to standard output."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or rich_console.console()
 
     def say(self, text: str = "", *, style: str = "") -> None:
         """Print one line or several."""

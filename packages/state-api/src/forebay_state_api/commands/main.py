@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from forebay_state_api.commands.terminal import guard_streams
 from forebay_state_api.contract.storage_fault import words_of
 from forebay_state_api.errors import ForebayError, UnknownPluginError
 from forebay_state_api.plugins import plugins
@@ -63,6 +64,10 @@ class _InstalledCommands(click.Group):
             with formatter.indentation():
                 formatter.write_paragraph()
                 formatter.write_text(f"Broken: {', '.join(broken)}; see forebay plugins.")
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        guard_streams()
+        return super().main(*args, **kwargs)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _one_line():  # --help lists the commands here

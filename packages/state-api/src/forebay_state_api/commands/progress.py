@@ -23,9 +23,9 @@ def shown_progress() -> Iterator[Reported]:
     Print results after the block: what is printed in it goes above the line only if it is printed
     to stderr.
     """
-    from rich.console import Console
+    from forebay_state_api.commands.rich_console import console
 
-    terminal = Console(stderr=True)
+    terminal = console(stderr=True)
     if not terminal.is_terminal:
         yield SILENT
         return

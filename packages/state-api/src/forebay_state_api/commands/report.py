@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
 
+from forebay_state_api.commands.terminal import one_line
+
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from forebay_state_api.versions.storage_probe import ProbeFinding
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_UNBOUNDED: Final = 100_000
-"""Width in columns if the output is not a terminal: nothing is cut or folded there."""
 
 
 def json_option(command: F) -> F:
@@ -53,8 +51,18 @@ def print_findings(findings: Iterable[ProbeFinding], *, as_json: bool) -> None:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print `table_of` rows; on a terminal that is too narrow, cells are folded, never cut."""
-    console().print(table_of(columns, rows))
+    """Print `table_of` rows; on a terminal that is too narrow, cells are folded, never cut.
+
+    Files and pipes get tabs between the cells, and no padding.
+    """
+    from forebay_state_api.commands.rich_console import console
+
+    terminal = console()
+    if terminal.is_terminal:
+        terminal.print(table_of(columns, rows))
+        return
+    for row in (columns, *rows):
+        click.echo("\t".join(map(_shown, row)))
 
 
 def table_of(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Table:
@@ -70,15 +78,7 @@ def table_of(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Table:
     return table
 
 
-def console() -> Console:
-    """Return the console for tables: as wide as the terminal, or unlimited without one."""
-    from rich.console import Console
-
-    found = Console()
-    return found if found.is_terminal else Console(width=_UNBOUNDED)
-
-
 def _shown(cell: Any) -> str:
     if cell is None or cell == "":
         return "-"
-    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+    return f"{cell:,}" if isinstance(cell, int) else one_line(str(cell))

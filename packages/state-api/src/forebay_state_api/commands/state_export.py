@@ -168,6 +168,8 @@ class _Files:
         return rows
 
     def _check_absent(self, name: str) -> None:
+        if self._storage is None and (self._folder / name).exists():
+            self._check_is_file(self._folder / name)
         if self._overwrite:
             return
         if self._storage is None:
@@ -177,6 +179,10 @@ class _Files:
             exists = any(one.name == name for one in self._storage.list(folder))
         if exists:
             raise ConfigurationError(f"{self._shown(name)} exists: pass --overwrite to replace it")
+
+    def _check_is_file(self, path: Path) -> None:
+        if not path.is_file():  # renaming a file to a device or a pipe would replace it
+            raise ConfigurationError(f"{path} is no file: name one, or use state scan --json")
 
     def _shown(self, name: str) -> str:
         if self._storage is None:

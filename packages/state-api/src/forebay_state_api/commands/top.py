@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
-from rich.console import Console
 from rich.live import Live
 
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.duration_option import duration
-from forebay_state_api.commands.report import console, json_option, print_json
+from forebay_state_api.commands.report import json_option, print_json
+from forebay_state_api.commands.rich_console import console
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.commands.top_screen import TopScreen
 from forebay_state_api.errors import ForebayError
@@ -23,6 +23,8 @@ from forebay_state_api.observing.plain import plain_operator
 from forebay_state_api.threads import start_thread
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from forebay_state_api.settings import Settings
 
 _LOOK_S: Final = 0.2
@@ -71,7 +73,20 @@ def top(
     if as_json:
         print_json(_plain(watch, screen))
     else:
-        (console() if console().is_terminal else Console(width=_PIPE_COLUMNS)).print(screen)
+        _print(screen)
+
+
+def _print(screen: TopScreen) -> None:
+    """Print the screen once; into a pipe in a fixed width, without the padding of its lines."""
+    terminal = console()
+    if terminal.is_terminal:
+        terminal.print(screen)
+        return
+    terminal.width = _PIPE_COLUMNS
+    with terminal.capture() as drawn:
+        terminal.print(screen)
+    for line in drawn.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def _plain(watch: DirectoryWatch, screen: TopScreen) -> list[dict[str, Any]]:

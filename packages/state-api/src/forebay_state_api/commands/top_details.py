@@ -15,6 +15,7 @@ from forebay_state_api.commands.quantities import (
     seconds_text,
     share_text,
 )
+from forebay_state_api.commands.terminal import one_line
 from forebay_state_api.metrics.histogram import Histogram
 from forebay_state_api.observing import symptoms_of
 
@@ -47,7 +48,7 @@ def operator_lines(
     lines = [Text(), _title(operator, view, now)]
     versions = view.timeline.versions[:most_bars]
     lines += _bars(versions, width)
-    lines += map(Text, _facts(view, now))
+    lines += (Text(one_line(fact)) for fact in _facts(view, now))
     lines += (_symptom(one) for one in symptoms_of(view))
     for line in lines:
         line.no_wrap, line.overflow = cut, "ellipsis" if cut else "fold"
@@ -55,11 +56,12 @@ def operator_lines(
 
 
 def _symptom(symptom: Symptom) -> Text:
-    return Text(f"! {symptom.name}: {symptom.text}. Try: {symptom.change}", "bold yellow")
+    text = f"! {symptom.name}: {symptom.text}. Try: {symptom.change}"
+    return Text(one_line(text), "bold yellow")
 
 
 def _title(operator: StoredOperator, view: OperatorView, now: datetime) -> Text:
-    title = Text(f"{operator.query} / {operator.uid}", "bold")
+    title = Text(one_line(f"{operator.query} / {operator.uid}"), "bold")
     made, newest = view.in_progress, view.newest
     if made is not None:
         title.append(

@@ -18,6 +18,7 @@ from forebay_state_api.commands.quantities import (
     growth_text,
     seconds_text,
 )
+from forebay_state_api.commands.terminal import one_line
 from forebay_state_api.commands.top_details import OTHER_LINES, operator_lines
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class TopScreen:
 
 
 def _line(text: str, style: str = "") -> Text:
-    return Text(text, style, no_wrap=True, overflow="ellipsis")
+    return Text(one_line(text), style, no_wrap=True, overflow="ellipsis")
 
 
 def _table(views: Mapping[StoredOperator, OperatorView], now: datetime, width: int) -> Table:
@@ -136,5 +137,5 @@ def _table(views: Mapping[StoredOperator, OperatorView], now: datetime, width: i
             ratio=1 if column.name in _NAMES else None,
         )
     for operator, view in views.items():
-        table.add_row(*(Text(column.text(operator, view, now)) for column in columns))
+        table.add_row(*(Text(one_line(column.text(operator, view, now))) for column in columns))
     return table
