@@ -378,3 +378,48 @@ def test_a_wait_for_state_ends_as_one_for_a_future_of_asyncio(form: str, waited:
         if got != oracle:
             differing[by] = got, oracle
     assert differing == {}
+
+
+async def _a_write_behind_a_read(f: Waits) -> Any:
+    async with asyncio.timeout(EARLY_S):
+        await asyncio.gather(f.v.async_value(), f.w.async_update(1), f.w.async_value())
+
+
+def test_requests_behind_a_slow_one_are_cancelled_with_it() -> None:
+    assert in_a_record(_a_write_behind_a_read) == ("TimeoutError()", EARLY_S)
+
+
+async def _await_again(f: Waits) -> Any:
+    future = f.v.async_value()
+    for wait in (asyncio.wait_for(future, EARLY_S), asyncio.gather(future)):
+        try:
+            async with asyncio.timeout(EARLY_S):
+                await wait
+        except (TimeoutError, asyncio.CancelledError):
+            continue
+    assert future.cancelled()
+    return await asyncio.gather(_awaits(lambda: future)), await future
+
+
+def test_a_later_await_of_a_cancelled_future_gives_its_result() -> None:
+    assert in_a_record(_await_again) == (([0], 0), READ_S)
+
+
+async def _cancels_the_future(f: Waits) -> Any:
+    future = f.v.async_value()
+    child = asyncio.ensure_future(_awaits(lambda: future))
+    _at(future.cancel, "itself")
+    try:
+        await future
+    except asyncio.CancelledError as error:
+        return shown(error), future.cancelled(), await asyncio.wait([child]), child.cancelled()
+
+
+def test_cancelling_a_future_ends_all_waits_for_it() -> None:
+    (error, *cancelled), seconds = in_a_record(_cancels_the_future)
+    assert (error, cancelled[0], cancelled[2], seconds) == (
+        "CancelledError('itself')",
+        True,
+        True,
+        EARLY_S,
+    )

@@ -210,21 +210,77 @@ def test_a_finally_block_reads_state(work: Any, caplog: pytest.LogCaptureFixture
     assert caplog.messages == []
 
 
+async def _fails_in_finally(f: Any) -> None:
+    try:
+        await asyncio.sleep(30)
+    finally:
+        await f.v.async_value().then_apply(_raise)
+
+
+async def _fails_in_finally_of_a_child(f: Any) -> None:
+    await asyncio.gather(_fails_in_finally(f))
+
+
+def _raise(_: Any) -> None:
+    raise ValueError("once more")
+
+
+@pytest.mark.parametrize("work", [_fails_in_finally, _fails_in_finally_of_a_child])
+def test_a_finally_block_whose_callback_fails_ends(
+    work: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert _failed(work, ReferenceBackend) == pytest.approx(FAILS_S + READ_S, abs=0.01)
+    assert caplog.messages == []
+
+
+async def _reads_and_starts_a_coroutine(f: Any) -> None:
+    f.v.async_value().then_apply(lambda _: asyncio.sleep(30))
+    await _reads_in_finally(f)
+
+
+def test_what_is_chained_to_a_read_does_not_begin_after_the_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        took = _failed(_reads_and_starts_a_coroutine, ReferenceBackend)
+    assert took == pytest.approx(FAILS_S + READ_S, abs=0.01)
+    assert caplog.messages == []
+
+
 async def _waits_for_nobody_in_finally(f: Any) -> None:
     try:
         await asyncio.sleep(30)
     finally:
-        await StateFuture()
+        try:
+            await StateFuture()
+        finally:
+            SEEN["closed"] = True
 
 
-def test_a_finally_block_that_waits_for_nobody_is_closed_at_once(
+def test_a_finally_block_that_waits_for_nobody_is_cancelled_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
         took = _failed(_waits_for_nobody_in_finally, ReferenceBackend)
     assert took == pytest.approx(FAILS_S, abs=0.01)
+    assert SEEN["closed"]
+    assert caplog.messages == []
+
+
+async def _insists_on_nobody(f: Any) -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await StateFuture()
+
+
+def test_code_that_insists_on_what_nobody_completes_is_closed_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert _failed(_insists_on_nobody, ReferenceBackend) == pytest.approx(FAILS_S, abs=0.01)
     assert "of key 'a' was cancelled and awaits what nobody completes; it is closed" in caplog.text
-    assert "in _waits_for_nobody_in_finally" in caplog.text
+    assert "in _insists_on_nobody" in caplog.text
 
 
 async def _spins(f: Any) -> None:

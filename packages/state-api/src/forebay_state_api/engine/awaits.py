@@ -109,6 +109,8 @@ class Scope(Protocol):
 
     record: Record
     namespace: Any
+    state_wait: Any
+    """The last future of asyncio's that it awaited for a state future."""
 
 
 class WakingInbox(queue.SimpleQueue[Callable[[], object]]):
@@ -428,6 +430,7 @@ class Child(Coroutine[Any, Any, Any]):
         self._is_closed = False
         self.record = record
         self.namespace = namespace
+        self.state_wait: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._coroutine, name)

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forebay_state_api.engine.waiting_lines import where_it_waits
+from forebay_state_api.job.futures import StateFuture
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.awaits import Awaits
@@ -53,9 +54,13 @@ def may_be_cancelled(record: Record) -> bool:
 def cancel(record: Record) -> None:
     """Cancel the coroutines of a record, or where all have ended its children.
 
-    Their ``finally`` blocks run. Coroutines come first: one that waits for a group of children
-    cancels them itself, and a second time would end their ``finally`` blocks.
+    Their ``finally`` blocks run, and what is chained to an answer that has not come does not.
+    Coroutines come first: one that waits for a group of children cancels them itself, and a second
+    time would end their ``finally`` blocks.
     """
+    for *_, callback, value in record.turns:
+        if callback is None and value._callbacks:
+            value._callbacks = [one for one in value._callbacks if one[3] is None]
     for steps in steps_under_way(record):
         steps.cancel()
     cancel_children(record)
@@ -69,6 +74,20 @@ def cancel_children(record: Record) -> bool:
         if not child.cancelling():
             child.cancel()
     return True
+
+
+def cancel_state_waits(record: Record) -> None:
+    """End the waits for state of a cancelled record in which a step has failed.
+
+    One may be for what that step would have given. Others, of ``finally`` blocks, go on.
+    """
+    for steps in steps_under_way(record):
+        if isinstance(steps.awaited, StateFuture):
+            steps.cancel()
+    for child in tuple(record.children or ()):
+        wait = child.get_coro().state_wait
+        if wait is not None and child._fut_waiter is wait:
+            child.cancel()
 
 
 def cancel_all(scheduler: CancelledSteps, awaits: Awaits) -> None:
@@ -92,7 +111,7 @@ def _run_to_the_ends(scheduler: CancelledSteps, awaits: Awaits, records: list[Re
     # The loop's clock may stand still, as a `VirtualClock` does while code spins.
     awaits.must_stop_at = time.monotonic() + CLOSING_S
     parents = [record for record in records if record.children]
-    open_records = records.copy()
+    open_records, stuck = records.copy(), False
     while True:
         while open_records and not is_under_way(open_records[-1]):
             open_records.pop()
@@ -102,7 +121,11 @@ def _run_to_the_ends(scheduler: CancelledSteps, awaits: Awaits, records: list[Re
         if scheduler.run_quietly():
             parents = [record for record in parents if not cancel_children(record)]
         elif not scheduler.wait_quietly(left):
-            return True
+            if stuck:
+                return True
+            stuck = True
+            for record in open_records:
+                cancel_state_waits(record)
 
 
 def close_by_force(record: Record, *, late: bool = True) -> None:

@@ -195,8 +195,9 @@ class IsolatingScheduler(Scheduler):
         self.tail = FRESH
 
     def _fail_step(self, record: Any, error: Exception) -> None:
-        if record.ending:
-            return  # the first error counts
+        if record.ending:  # the first error counts
+            cancelling.cancel_state_waits(record)
+            return
         if self.fails_batch or not fails_alone(error):
             raise error
         if self.awaits is not None and cancelling.is_under_way(record):

@@ -55,6 +55,7 @@ class RecordScope:
 
     record: Record
     namespace: Any
+    state_wait: Any = None
 
 
 class RecordSlot(WorkerSlot):

@@ -28,7 +28,11 @@ from forebay_state_api.engine.awaits import (
     of_another_loop,
     raise_unread,
 )
-from forebay_state_api.engine.cancelling import cancel_all, may_be_cancelled
+from forebay_state_api.engine.cancelling import (
+    cancel_all,
+    cancel_state_waits,
+    may_be_cancelled,
+)
 from forebay_state_api.engine.loop_watch import loop_watch
 from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.read_requests import (
@@ -985,7 +989,9 @@ class Scheduler:
             self.bind_namespace(child.namespace)
         try:
             awaited = run(*arguments)
-            return wait_of_task(awaited) if isinstance(awaited, StateFuture) else awaited
+            if isinstance(awaited, StateFuture):
+                child.state_wait = awaited = wait_of_task(awaited)
+            return awaited
         finally:
             child.namespace = context._namespace
             self._hold_back(record)
@@ -1013,7 +1019,10 @@ class Scheduler:
         while True:
             if self.ready:
                 record = self.ready.popleft()
-                quietly(self._run_steps, record)
+                if not quietly(self._run_steps, record):
+                    self.ready.append(record)  # for its other steps
+                    self.current = None
+                    cancel_state_waits(record)
             elif (arrival := self._arrived()) is not None:
                 quietly(arrival)
             else:
@@ -1061,12 +1070,14 @@ def _nothing(_: object) -> None:
     """Do nothing; it holds a place in the order."""
 
 
-def quietly(run: Callable[..., object], *arguments: Any) -> None:
-    """Run code of a record that has failed or is cancelled; its errors come too late to matter."""
+def quietly(run: Callable[..., object], *arguments: Any) -> bool:
+    """Run code of a record that is cancelled; return false if it fails, too late to matter."""
     try:
         run(*arguments)
     except Exception:  # noqa: BLE001 - this may run any user code
         _log.debug("a record failed after it was cancelled", exc_info=True)
+        return False
+    return True
 
 
 def close_quietly(driver: Any) -> None:

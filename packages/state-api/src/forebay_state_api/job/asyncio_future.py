@@ -42,7 +42,6 @@ class AsyncioFuture:
 
     _view: Any
     _attach: Any
-    _callbacks: Any
 
     @property
     def _asyncio_future_blocking(self) -> bool:
@@ -93,11 +92,13 @@ class AsyncioFuture:
         """
         if self.done():
             return False
-        view = self._asyncio_view()
+        view = getattr(self, "_view", None)
+        if view is None:  # not attached: this may be a callback of the loop's
+            view = self._view = AsyncioView()
         view.cancelled = True
         view.cancel_message = msg
         view.tell(self)
-        for _, _, callback, _ in tuple(self._callbacks or ()):
+        for _, _, callback, _ in tuple(getattr(self, "_callbacks", None) or ()):
             if isinstance(callback, StateWait):
                 callback.cancel(msg)
         return True
