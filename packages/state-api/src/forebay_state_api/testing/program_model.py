@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import CoroutineType
 from typing import Any
 
@@ -202,6 +202,24 @@ class ModelState:
         """Write."""
         self.model.cells[self._cell] = value
         return self.model.write()
+
+    def async_clear(self) -> ModelFuture:
+        """Remove what is stored."""
+        return self.async_update(None)
+
+    def merge_namespaces(self, target: Any, sources: Sequence[Any]) -> None:
+        """Add what the sources hold to the target."""
+        for source in sources:
+            moved = self.model.cells[self.name, source]
+            if source != target and moved is not None:
+                self.model.cells[self.name, source] = None
+                held = self.model.cells[self.name, target]
+                self.model.cells[self.name, target] = moved if held is None else held + moved
+
+    def async_merge_namespaces(self, target: Any, sources: Sequence[Any]) -> ModelFuture:
+        """As `merge_namespaces`: a request that takes effect when it is made."""
+        self.merge_namespaces(target, sources)
+        return self.model.request(None)
 
     def async_add(self, value: Any) -> ModelFuture:
         """Add to the sum, or to the list."""

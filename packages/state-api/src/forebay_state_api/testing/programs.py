@@ -10,6 +10,8 @@ both; this is the life of a record (docs/decisions/0008-the-life-of-a-record.md)
 ``("each", body)`` runs one for each element of the list. ``("put", key)`` and
 ``("cut", start, stop)`` write to the sorted map, ``("first", start)`` and ``("last", stop)`` make
 futures of an entry, and ``("walk", start, stop, body)`` runs a program for each entry of a range.
+``("clear", state)``, ``("replace",)`` and ``("merge", state, target, sources)`` change what others
+read, ``("join", state, target, sources)`` merges synchronously, and ``("elements",)`` reads the list.
 ``("await", position)`` is for coroutines: a program is one behind ``"async"``.
 ``("namespace", name)`` makes a namespace current; ``("look", state)``, ``("total",)`` and
 ``("range", start, stop)`` read synchronously; ``("fail",)`` raises `ProgramFailed`. The states are
@@ -32,7 +34,21 @@ class ProgramFailed(Exception):  # noqa: N818 - what a program does, not a mista
 
 
 _REQUESTS: Final = frozenset(
-    {"read", "write", "add", "sum", "append", "put", "cut", "first", "last", "completed"}
+    {
+        "read",
+        "write",
+        "add",
+        "sum",
+        "append",
+        "put",
+        "cut",
+        "first",
+        "last",
+        "completed",
+        "clear",
+        "replace",
+        "merge",
+    }
 )
 
 
@@ -119,6 +135,19 @@ class Performer:
     def _last(self, stop: int | None) -> Any:
         return self.states.s.async_last(stop=stop)
 
+    def _clear(self, state: str) -> Any:
+        return getattr(self.states, state).async_clear()
+
+    def _replace(self) -> Any:
+        self.steps += 1
+        return self.states.l.async_update([self.steps])
+
+    def _merge(self, state: str, target: Any, sources: Sequence[Any]) -> Any:
+        return getattr(self.states, state).async_merge_namespaces(target, sources)
+
+    def _join(self, state: str, target: Any, sources: Sequence[Any]) -> None:
+        getattr(self.states, state).merge_namespaces(target, sources)
+
     def _completed(self) -> Any:
         self.steps += 1
         return self.states.completed(self.steps)
@@ -128,6 +157,9 @@ class Performer:
 
     def _total(self) -> None:
         self._note("total", self.states.r.get())
+
+    def _elements(self) -> None:
+        self._note("elements", list(self.states.l.get() or ()))
 
     def _range(self, start: int | None, stop: int | None) -> None:
         self._note("range", self.states.s.range(start, stop))

@@ -423,6 +423,7 @@ def all_contents(cells: dict[Any, Any]) -> list[Any]:
 _POSITIONS: Final = st.integers(0, 20)
 _STATES: Final = st.sampled_from(["v", "w"])
 _PLACES: Final = st.none() | st.integers(0, 5)
+_SOURCES: Final = st.lists(st.sampled_from(NAMESPACES), min_size=1, max_size=2)
 _LEAVES: Final = st.one_of(
     st.tuples(st.just("read"), _STATES),
     st.tuples(st.just("write"), _STATES),
@@ -433,6 +434,14 @@ _LEAVES: Final = st.one_of(
     st.tuples(st.sampled_from(["cut", "range"]), _PLACES, _PLACES),
     st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES)),
     st.tuples(st.just("await"), _POSITIONS),
+    st.tuples(st.sampled_from(["replace", "elements"])),
+    st.tuples(st.just("clear"), st.sampled_from("vwrls")),
+    st.tuples(
+        st.sampled_from(["merge", "merge", "join"]),
+        st.sampled_from("rl"),
+        st.sampled_from(NAMESPACES),
+        _SOURCES,
+    ),
     st.tuples(st.just("combine"), st.lists(_POSITIONS, min_size=1, max_size=3)),
 )
 
