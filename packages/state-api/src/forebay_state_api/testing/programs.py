@@ -10,8 +10,8 @@ both; this is the life of a record (docs/decisions/0008-the-life-of-a-record.md)
 ``("each", body)`` runs one for each element of the list. ``("put", key)`` and
 ``("cut", start, stop)`` write to the sorted map, ``("first", start)`` and ``("last", stop)`` make
 futures of an entry, and ``("walk", start, stop, body)`` runs a program for each entry of a range.
-``("clear", state)``, ``("replace",)`` and ``("merge", state, target, sources)`` change what others
-read, ``("join", state, target, sources)`` merges synchronously, and ``("elements",)`` reads the list.
+``("clear", state)``, ``("replace",)`` and ``("merge", state, target, sources)`` write, ``("join",
+state, target, sources)`` merges synchronously, and ``("elements",)`` reads the list synchronously.
 ``("await", position)`` is for coroutines: a program is one behind ``"async"``.
 ``("namespace", name)`` makes a namespace current; ``("look", state)``, ``("total",)`` and
 ``("range", start, stop)`` read synchronously; ``("fail",)`` raises `ProgramFailed`. The states are
