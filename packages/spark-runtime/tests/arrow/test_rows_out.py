@@ -291,6 +291,32 @@ def test_a_row_of_another_shape(row, says):
     assert says in str(caught.value)
 
 
+async def asked(_):
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "emitted", "says"),
+    [
+        (pa.int64(), lambda made: ("a", made), "column 'n': Totals emitted a "),
+        (
+            pa.list_(pa.int64()),
+            lambda made: ("a", [1, made]),
+            "column 'n': Totals emitted a ",
+        ),
+        (pa.int64(), lambda made: {"user": "a", "n": made}, "column 'n': Totals emitted a "),
+        (pa.int64(), lambda made: made, "Totals emitted a "),
+    ],
+    ids=["value", "in a list", "in a dict", "the row"],
+)
+def test_a_coroutine_is_said_to_be_one_that_was_not_awaited(kind, emitted, says):
+    with pytest.raises(OutputSchemaError) as caught:
+        writer(("user", pa.string()), ("n", kind)).batch([("a", None), emitted(asked(1))])
+    assert str(caught.value).startswith(says)
+    says = "a coroutine that was not awaited: write `await asked(...)`, and emit the result"
+    assert says in str(caught.value)
+
+
 INFINITE = float("inf")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_state_api.engine.rows import row_class
+from forebay_state_api.engine.rows import check_rows, row_class
+from forebay_state_api.errors import OutputSchemaError
 
 
 def test_a_row_gives_columns_by_name_as_sparks_does():
@@ -59,3 +62,24 @@ def test_any_names_make_a_row(names):
     for position, name in enumerate(names):
         if not hasattr(tuple, name) and name not in ("_make", "_fields", "_asdict", "_replace"):
             assert getattr(row, name) == position
+
+
+async def asked():
+    return 1
+
+
+@pytest.mark.parametrize(
+    "emitted", [lambda made: ("a", made), lambda made: ("a", {"b": [made]}), lambda made: made]
+)
+def test_a_coroutine_or_task_in_a_row_is_said_to_be_not_awaited(emitted):
+    says = r"^Totals emitted a coroutine that was not awaited: write `await asked\(\.\.\.\)`, and"
+    with pytest.raises(OutputSchemaError, match=says):
+        check_rows([emitted(asked())], "Totals")
+
+    async def with_task():
+        task = asyncio.create_task(asked())
+        with pytest.raises(OutputSchemaError, match="a Task that was not awaited: await it"):
+            check_rows([emitted(task)], "Totals")
+        await task
+
+    asyncio.run(with_task())

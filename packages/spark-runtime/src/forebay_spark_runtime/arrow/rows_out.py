@@ -18,9 +18,8 @@ import pyarrow as pa
 from forebay_spark_runtime.arrow.conversion_errors import plain_reason
 from forebay_spark_runtime.arrow.values_out import escaped, infinities, value_kind, wide_type
 from forebay_state_api.codecs.field_names import as_declared, with_declared_names
-from forebay_state_api.engine.rows import not_awaited
+from forebay_state_api.engine.rows import check_awaited
 from forebay_state_api.errors import OutputSchemaError
-from forebay_state_api.job.futures import StateFuture
 
 _CODES: Final = {8: "b", 16: "h", 32: "i", 64: "q"}
 """For each width of whole numbers in bits, the letter that `struct` has for it."""
@@ -51,6 +50,7 @@ class RowOrder:
                 row = with_declared_names(row, self._names)
                 self._check_names(tuple(row), row)
             return tuple(row[name] for name in self._names)
+        check_awaited(row, self._who)
         raise OutputSchemaError(
             f"{self._who} emitted {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
             f"in the order of the columns ({', '.join(self._names)}), a NamedTuple, a Row or a dict"
@@ -187,8 +187,7 @@ class RowWriter:
         field = self._schema.field(position)
         for row in rows:
             value = row[position]
-            if isinstance(value, StateFuture):
-                raise not_awaited(f"column {field.name!r}: {self._function}")
+            check_awaited(value, f"{self._where}column {field.name!r}: {self._function}")
             try:
                 self._array(position, [value])
             except _MISFITS as why:

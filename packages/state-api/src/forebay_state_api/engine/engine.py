@@ -16,6 +16,7 @@ import attrs
 from forebay_state_api.calls.caller import NoClient
 from forebay_state_api.calls.declared import Calls
 from forebay_state_api.contract.migration import says_more
+from forebay_state_api.engine.awaited_calls import check_called, note_call
 from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.broadcast import BroadcastInput, undeclared
 from forebay_state_api.engine.declared_attributes import declared_calls
@@ -510,11 +511,17 @@ class Engine:
 
     # -- calls of the world -------------------------------------------------------------------
 
-    async def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Make a call of the running record."""
+    def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Return a call of the running record, which is made when it is awaited."""
         if not self.scheduler.is_task_thread():
             raise on_another_thread()
-        self.scheduler.current_record()
+        check_called(fn)
+        call: Any = self._made(fn, args, kwargs)
+        call.__qualname__ = "ctx.call"
+        note_call(self.scheduler.current_record(), call)
+        return call
+
+    async def _made(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._calls is None:
             clients = self.context.clients
             self._calls = RecordCalls(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay_state_api.engine import cancelling
+from forebay_state_api.engine.awaited_calls import raise_unawaited
 from forebay_state_api.engine.awaits import Scope, raise_unread
 from forebay_state_api.engine.failed_record import (
     SHOWN_FAILURES,
@@ -130,6 +131,7 @@ class IsolatingScheduler(Scheduler):
             record.rows is None
             and record.error is None
             and not record.unread
+            and not record.calls
             and self.checked_rows.add_usual(rows_out)
         ):
             rows_out.clear()
@@ -153,6 +155,8 @@ class IsolatingScheduler(Scheduler):
             try:
                 if record.unread:
                     raise_unread(record)
+                if record.calls:
+                    raise_unawaited(record)
                 if record.error is None:
                     self._emit_all(record)
                     return

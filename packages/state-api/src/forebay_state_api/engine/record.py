@@ -37,6 +37,7 @@ class Record:
     """A record in flight."""
 
     __slots__ = (
+        "calls",
         "children",
         "completed",
         "driven",
@@ -103,6 +104,8 @@ class Record:
         """Tasks that its code has made and that have not ended."""
         self.unread: list[Any] | None = None
         """Tasks that have failed, and whose errors nobody has looked at so far."""
+        self.calls: list[Any] | None = None
+        """Its calls of ``ctx.call``, at least those that nobody has awaited so far."""
         self.rows: list[Any] | None = None
         """Rows that it emitted; the scheduler emits them when it ends."""
         # The rest is for records that fail alone; here, because a call that adds it costs more.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from inspect import isawaitable
+from types import CoroutineType
 from typing import Any
 
 from forebay_state_api.codecs.field_names import as_python
@@ -73,14 +75,14 @@ def check_rows(rows: Iterable[Any], function: str) -> None:
     """Refuse values that are not rows, and rows that no column could hold; for lack of a schema."""
     for row in rows:
         if not isinstance(row, (tuple, Mapping)):
+            check_awaited(row, function)
             raise OutputSchemaError(
                 f"{function} emitted {type(row).__name__} {row!r:.200}; a row is a tuple, a "
                 "NamedTuple, a Row or a dict"
             )
+        check_awaited(row, function)
         for value in _flat(row):
-            if isinstance(value, StateFuture):
-                raise not_awaited(function)
-            if isinstance(value, (State, StateIterator, Coroutine)):
+            if isinstance(value, (State, StateIterator)):
                 raise OutputSchemaError(
                     f"{function} emitted {value!r:.100} in a row; emit its content instead"
                 )
@@ -99,9 +101,19 @@ def _flat(value: Any) -> Iterator[Any]:
             yield one
 
 
-def not_awaited(where: str) -> OutputSchemaError:
-    """Return the error for a row that contains a `StateFuture`."""
-    return OutputSchemaError(
-        f"{where} emitted a StateFuture that was not awaited: `await state.async_value()`, or "
-        "emit the row in a callback of then_accept"
-    )
+def check_awaited(emitted: Any, where: str) -> None:
+    """Raise `OutputSchemaError` if a row, or a value of one, has something to be awaited in it."""
+    for value in _flat(emitted):
+        if isinstance(value, StateFuture):
+            raise OutputSchemaError(
+                f"{where} emitted a StateFuture that was not awaited: `await state.async_value()`, "
+                "or emit the row in a callback of then_accept"
+            )
+        if isawaitable(value):
+            kind, name = type(value).__name__, getattr(value, "__qualname__", "")
+            if isinstance(value, CoroutineType):
+                value.close()
+            advice = f"write `await {name}(...)`" if name else "await it"
+            raise OutputSchemaError(
+                f"{where} emitted a {kind} that was not awaited: {advice}, and emit the result"
+            )

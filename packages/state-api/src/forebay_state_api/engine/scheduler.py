@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
+from forebay_state_api.engine.awaited_calls import raise_unawaited
 from forebay_state_api.engine.awaits import (
     Awaits,
     ForeignWait,
@@ -342,6 +343,8 @@ class Scheduler:
         """Emit the record's rows, free the key and start the records that waited for it."""
         if record.unread:
             raise_unread(record)
+        if record.calls:
+            raise_unawaited(record)
         if self.deadlines is not None:
             self.deadlines.remove(record)
         if record.rows:
