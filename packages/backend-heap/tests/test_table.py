@@ -112,7 +112,7 @@ def test_a_compatible_type_reads_old_values_and_new_ones(kit, job):
     [
         ({"shape": Shape.LIST}, "kind points, and is declared with kind lists"),
         ({"value": str}, "stored as int, declared as str"),
-        ({"key": str}, "key int, and is declared with key str"),
+        ({"key": str}, "under keys of type int, and its keys are now of type str: .* another uid"),
         ({"ttl": True}, "no TTL, and is declared with TTL"),
     ],
 )

@@ -116,7 +116,11 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
         raise _refused(spec, _ttl(stored["ttl"]), _ttl(spec.ttl), "declare it with switch_ttl=True")
     if stored["key"] != spec.key.description:
         old, new = describe_type(stored["key"]), describe_type(spec.key.description)
-        raise _refused(spec, f"key {old}", f"key {new}")
+        raise StateMigrationError(
+            f"state {spec.name!r} was stored under keys of type {old}, and its keys are now of "
+            f"type {new}: keys do not migrate. Cast the key column to its old type, or begin with "
+            "empty state under another uid"
+        )
     user_key = spec.user_key
     if spec.ordered and user_key is not None:
         if stored["user_key"] != user_key.description:
