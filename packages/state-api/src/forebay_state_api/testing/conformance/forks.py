@@ -19,6 +19,7 @@ from forebay_state_api.testing.conformance.subject import (
     NewJob,
 )
 from forebay_state_api.testing.conformance.ttl import (
+    DEFAULT,
     EMPTY,
     READS,
     TTL,
@@ -63,13 +64,13 @@ class ForkTests(BackendSubject):
         self, source: KeyedJob, fork_of: Any, parallelism: int
     ) -> None:
         fork = fork_of(source, parallelism=parallelism)
-        fork.do("new", ("v.update", 7))
+        fork.do("new", ("v.update", 8))
         fork.clock.advance(5 * SECOND)
         found = fork.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS])
         assert found == [[*EMPTY, None, *EMPTY]] * 10 + [[*WRITTEN, None, *WRITTEN]] * 10
-        assert fork.do("new", ("v.value",)) == [7]
+        assert fork.do("new", ("v.value",)) == [8]
         source.restart()
-        assert source.do("new", ("v.value",)) == [None]
+        assert source.do("new", ("v.value",)) == [DEFAULT]
 
     def test_nothing_is_copied(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
