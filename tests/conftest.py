@@ -16,14 +16,12 @@ import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import attrs
 import pyspark
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkRuntimeError
 
 from forebay_state_api.plugins import plugins
-from forebay_state_api.plugins.kinds import BACKENDS
 from forebay_state_api.storage.opening import open_storage
 
 # The workers must run this environment, whatever else the machine has.
@@ -423,10 +421,8 @@ def shelf_backend(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     registry = plugins()
-    registry.backends()
-    offers = registry._offers[BACKENDS]
-    shelf = attrs.evolve(offers["heap"], value=module.ShelfBackend)
-    monkeypatch.setitem(offers, "shelf", shelf)
+    monkeypatch.setattr(registry, "_known", {**registry._by_key()})
+    registry.register(module, "shelf")
     return module.ShelfBackend
 
 

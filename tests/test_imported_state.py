@@ -309,7 +309,7 @@ BAD_TABLES = {
     ),
     "a namespace that is an object": (
         pa.table({"key": ["a"], "total": [1], "namespace": ["{}"]}),
-        "row 1: unhashable",
+        "row 1: a namespace is a value that cannot change",
     ),
     "a namespace that is nested too deeply": (
         pa.table({"key": ["a"], "total": [1], "namespace": ["[" * 5_000]}),

@@ -49,7 +49,7 @@ COMMANDS: Final[list[click.Command]] = [
     LazyCommand(
         "doctor",
         f"{_HERE}.janitor_and_doctor:doctor",
-        "Probe whether a storage behaves as versions require; exit status 1 if it does not.",
+        "Probe whether a storage behaves as versions require, and whether all plugins work.",
     ),
     LazyCommand(
         "savepoint",

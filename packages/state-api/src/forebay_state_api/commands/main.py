@@ -17,6 +17,7 @@ from forebay_state_api.commands.terminal import guard_streams
 from forebay_state_api.contract.storage_fault import words_of
 from forebay_state_api.errors import ForebayError, UnknownPluginError
 from forebay_state_api.plugins import plugins
+from forebay_state_api.plugins.kinds import COMMANDS
 
 __all__ = ["main"]
 
@@ -54,13 +55,13 @@ class _InstalledCommands(click.Group):
         try:
             return plugins().command(cmd_name)
         except UnknownPluginError:
-            if plugins().problems():
+            if plugins().broken_for(COMMANDS):
                 raise
             return None  # click has words for that
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
-        if broken := [one.distribution for one in plugins().installed() if one.problems]:
+        if broken := plugins().broken_for(COMMANDS):
             with formatter.indentation():
                 formatter.write_paragraph()
                 formatter.write_text(f"Broken: {', '.join(broken)}; see forebay plugins.")

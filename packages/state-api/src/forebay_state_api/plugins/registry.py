@@ -150,6 +150,12 @@ class Plugins:
         """Return the problems of all plugins."""
         return [problem for plugin in self.installed() for problem in plugin.problems]
 
+    def broken_for(self, kind: PluginKind) -> list[str]:
+        """Return the distributions that cannot provide something of a kind; asks for no other."""
+        with self._lock:
+            faults = self._found(kind).faults
+        return sorted({one.origin.distribution for one in faults})
+
     def _values(self, kind: PluginKind) -> dict[str, Any]:
         with self._lock:
             return {offer.name: offer.value for offer in self._found(kind).offers}
