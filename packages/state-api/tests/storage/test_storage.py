@@ -168,6 +168,26 @@ def test_a_local_list_is_that_of_obstore(tmp_path):
     assert [info.name for info in listed["b"]] == ["b/1/x", "b/2", "b/linked/1"]
 
 
+def test_a_link_that_is_turned_does_not_part_reads_from_writes(tmp_path):
+    old, new, link = (tmp_path / name for name in ("old", "new", "link"))
+    old.mkdir()
+    new.mkdir()
+    link.symlink_to(old)
+    opened = open_storage(link)
+    here = opened.child("q")
+    here.put("a", b"12")
+    link.unlink()
+    link.symlink_to(new)
+    assert here.get("a") == b"12"
+    assert here.get_ranges("a", [(1, 1)]) == [b"2"]
+    here.put("b", b"")
+    assert here.put_if_absent("c", b"")
+    assert [info.name for info in here.list()] == ["a", "b", "c"]
+    assert [info.name for info in opened.list_page().objects] == ["q/a", "q/b", "q/c"]
+    assert list(new.iterdir()) == []
+    assert open_storage(link).list() == []
+
+
 def test_a_child_is_a_folder(storage):
     child = storage.child("x").child("y/z/")
     child.put("a/b", b"1")

@@ -256,7 +256,8 @@ class LocalStorage(ObstoreStorage):
 
     Ranges are read, objects written and folders listed without obstore's threads, whose overhead
     exceeds the cost of a small file. If that fails, obstore repeats the request and reports the
-    error.
+    error. If the directory is a symbolic link, all requests go where it led when this was opened,
+    as obstore's do.
     """
 
     contract_version: ClassVar[int] = 2
@@ -266,7 +267,7 @@ class LocalStorage(ObstoreStorage):
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         """``url`` is an absolute path, as `located` returns it."""
         _refuse(url, options)
-        self._root: Final = Path(url)
+        self._root: Final = Path(url).resolve()
         if self._root.exists() and not self._root.is_dir():
             raise ConfigurationError(f"{url} is a file, not a directory for state")
         super().__init__(None, url)
@@ -316,7 +317,7 @@ class LocalStorage(ObstoreStorage):
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         try:
-            file = os.open(f"{self.url}/{checked_name(name)}", os.O_RDONLY)
+            file = os.open(f"{self._root}/{self._path(name)}", os.O_RDONLY)
         except OSError:
             return super().get_ranges(name, ranges)
         try:
