@@ -20,6 +20,7 @@ from forebay_state_api import (
     StateFuture,
     ValueStateDescriptor,
     combine_all,
+    completed_future,
 )
 from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.testing.late_backend import LateTable
@@ -140,6 +141,20 @@ async def _child_beside(f: Any) -> None:
     await f.w.async_value()
 
 
+async def _child_in_its_finally(f: Any) -> None:
+    async def child() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            chained = completed_future(0).then_apply(lambda _: asyncio.sleep(30))
+            await chained.then_apply(abs)
+
+    task = asyncio.ensure_future(child())
+    await asyncio.sleep(FAILS_S / 2)
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def _child_left(f: Any) -> None:
     SEEN["child"] = asyncio.ensure_future(asyncio.sleep(30))
 
@@ -147,7 +162,7 @@ async def _child_left(f: Any) -> None:
 AT_ONCE = [
     *(_state, _map, _own_future, _callbacks, _combined, _sleep, _room, _gather, _gather_states),
     *(_gather_coroutines, _wait, _shield, _shielded_child, _timeout, _group, _group_and_state),
-    *(_child_beside, _child_left),
+    *(_child_beside, _child_in_its_finally, _child_left),
 ]
 
 

@@ -166,7 +166,6 @@ class RecordSteps:
         try:
             awaited = coroutine.send(None) if error is None else coroutine.throw(error)
         except StopIteration as stop:
-            # What `_end` does, without the call.
             self.ended = True
             self._task = None
             record = self._record
@@ -176,21 +175,24 @@ class RecordSteps:
             if self._take is not None:
                 self._take(stop.value)
         except asyncio.CancelledError as cancellation:
-            self._end()
+            self._end_without_result()
             if not self._closing:
                 raise cancelled(cancellation) from cancellation
         except BaseException:
-            self._end()
+            self._end_without_result()
             raise
         else:
             self.wait_for(awaited)
 
-    def _end(self) -> None:
+    def _end_without_result(self) -> None:
         self.ended = True
         self._task = None  # whoever keeps the task keeps the steps
         self._record.open -= 1
         if self._record.driven:
             self._record.driven.discard(self)
+        result = getattr(self._take, "__self__", None)
+        if isinstance(result, StateFuture):
+            result.cancel_with_followers()
 
     def task_is_kept(self) -> bool:
         """Return whether somebody else has its task, and may cancel it."""

@@ -103,6 +103,14 @@ class AsyncioFuture:
                 callback.cancel(msg)
         return True
 
+    def cancel_with_followers(self) -> None:
+        """End all waits for this future, and for those chained to it: it gets no result."""
+        followers = tuple(getattr(self, "_callbacks", None) or ())
+        self.cancel()
+        for *_, after in followers:
+            if after is not None:
+                after.cancel_with_followers()
+
     def cancelled(self) -> bool:
         """Return whether `cancel` came before the end."""
         view: AsyncioView | None = getattr(self, "_view", None)
