@@ -135,7 +135,7 @@ def test_batch_id_of_a_stream(stage):
     "schema", ["user strng", "", 7, "user string, user long", None, "user string n"], ids=repr
 )
 def test_schema_that_does_not_parse(users, schema):
-    with pytest.raises(ConfigurationError, match=r"operator 'bad': the output schema"):
+    with pytest.raises(ConfigurationError, match=r"operator 'bad': (the|an) output schema"):
         keyed(users, "user", uid="bad").process(Count(), schema)
 
 
