@@ -1,11 +1,14 @@
-"""The work of a micro-batch grows with the number of states, not with its square."""
+"""The work of a micro-batch grows with the number of states, not with its square; readers read the
+states that they are asked for."""
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,9 +20,11 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.plugins import plugins
+from forebay_state_api.reading import open_state
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.testing.storage import CountingStorage
 
 pytestmark = pytest.mark.long
 
@@ -125,3 +130,44 @@ def test_a_rescale_looks_at_each_table_a_few_times(backend: str) -> None:
         return work_of(lambda: job.run(Many(states), ROWS))
 
     assert grows_too_much(measured) == {}
+
+
+class Mixed(KeyedProcessFunction[Any, Any, Any]):
+    """Has a large state, a small one, and a timer."""
+
+    def open(self, context: Any) -> None:
+        self.large = context.get_state(ValueStateDescriptor("large", bytes))
+        self.small = context.get_state(ValueStateDescriptor("small", int))
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        self.large.update(random.Random(row[0]).randbytes(100_000))
+        self.small.update(1)
+        ctx.timers.register_processing_time(datetime(2100, 1, 1, tzinfo=UTC))
+        return []
+
+    def on_timer(self, at: Any, ctx: Any) -> Any:
+        return []
+
+
+READS: dict[str, Callable[[Any], int]] = {
+    "scan": lambda snapshot: len([*snapshot.scan("small")]),
+    "to_arrow": lambda snapshot: snapshot.to_arrow("small").read_all().num_rows,
+    "table": lambda snapshot: snapshot.table(states=["small"]).read_all().num_rows,
+    "timers": lambda snapshot: len([*snapshot.timers()]),
+}
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_readers_read_the_states_that_they_are_asked_for(
+    backend: str, read: Callable[[Any], int]
+) -> None:
+    storage = CountingStorage(open_storage(f"memory://mixed-{backend}-{id(read)}"))
+    keys = [f"key {number}" for number in range(8)]
+    job = KeyedJob(plugins().backend(backend), storage, key_type=str)
+    job.run(Mixed(), [(key,) for key in keys])
+    state_dir: Any = storage
+    with open_state(state_dir, query="query", uid="operator", provisional=True) as snapshot:
+        storage.reset()
+        assert read(snapshot) == len(keys)
+        assert storage.bytes_read < 100_000

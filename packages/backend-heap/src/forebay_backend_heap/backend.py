@@ -246,4 +246,6 @@ def _count(parent: ParentState, name: str) -> int | None:
 
 
 def _reader(opening: Opening) -> Reader:
-    return Reader(opening.storage, opening.path, opening.uid, opening.version)
+    return Reader(
+        opening.storage, opening.path, opening.uid, opening.version, tables=opening.tables
+    )

@@ -1,8 +1,8 @@
-"""Reads heap files from storage, whole or only the chunks of a key-group range."""
+"""Reads heap files from storage, whole or only the chunks of some key groups or tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -18,7 +18,8 @@ from forebay_state_api.threads import ReadThreads
 
 _THREADS: Final = 8
 _WORTH_RANGES: Final = 256 * 1024
-"""Smaller files are read whole even for some of their key groups: one request instead of two."""
+"""Smaller files are read whole even for some of their key groups or tables: one request instead of
+two."""
 
 
 @attrs.frozen
@@ -29,6 +30,8 @@ class Reader:
     path: str
     uid: str
     version: int
+    tables: Collection[str] | None = None
+    """The tables whose sections are read; ``None``: all."""
 
     def read_all(self, files: Sequence[StateFile]) -> Iterable[list[Section]]:
         """Return the sections of each file, in order, clipped to the file's range and verified.
@@ -45,7 +48,8 @@ class Reader:
         """Read one file, like `read_all`."""
         try:
             with decoding(lambda _: self._where(file)):
-                if _is_whole(file) or file.size < _WORTH_RANGES:
+                everything = self.tables is None and _is_whole(file)
+                if everything or file.size < _WORTH_RANGES:
                     return self._read_whole(file)
                 return self._read_part(file)
         except ObjectNotFoundError as fault:
@@ -82,7 +86,7 @@ class Reader:
     def _sections(self, file: StateFile, head: bytes) -> list[Section]:
         if seal_of(head) != file.meta["checksum"]:
             raise CorruptStateError(f"{self._where(file)}: its header is truncated or altered")
-        sections = parse_head(head, self._where(file))
+        sections = parse_head(head, self._where(file), self.tables)
         clipped = [section.clipped(file.range) for section in sections]
         return [section for section in clipped if section is not None]
 

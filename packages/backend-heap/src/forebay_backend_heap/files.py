@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -208,9 +208,10 @@ def _section_header(section: Section) -> dict[str, Any]:
     }
 
 
-def parse_head(head: bytes, where: str) -> list[Section]:
+def parse_head(head: bytes, where: str, tables: Collection[str] | None = None) -> list[Section]:
     """Return the sections that prefix and header describe, without their data.
 
+    With ``tables`` only those of these tables.
     Raises `CorruptStateError` if the header was altered, and `StateMigrationError` if a newer
     release wrote it. ``where`` begins the message.
     """
@@ -228,10 +229,12 @@ def parse_head(head: bytes, where: str) -> list[Section]:
             "install the release of forebay-backend-heap that wrote it, or a newer one"
         )
     with decoding(lambda _: where):
-        return _sections(msgpack.unpackb(header)["sections"])
+        return _sections(msgpack.unpackb(header)["sections"], tables)
 
 
-def _sections(headers: Iterable[Mapping[str, Any]]) -> list[Section]:
+def _sections(
+    headers: Iterable[Mapping[str, Any]], tables: Collection[str] | None
+) -> list[Section]:
     sections: list[Section] = []
     offset = 0
     for header in headers:
@@ -239,7 +242,8 @@ def _sections(headers: Iterable[Mapping[str, Any]]) -> list[Section]:
         for cells, checksum, *lengths in header["chunks"]:
             chunks.append(Chunk(cells, checksum, tuple(lengths), offset))
             offset += sum(lengths)
-        sections.append(_section(header, tuple(chunks)))
+        if tables is None or header["table"]["name"] in tables:
+            sections.append(_section(header, tuple(chunks)))
     return sections
 
 

@@ -160,6 +160,9 @@ class Opening:
     run: str = ""
     """Identifies the query's run, in all its batches and processes; a restarted query has another
     one. Empty if it is unknown."""
+    tables: Collection[str] | None = None
+    """The names of the only tables that will be asked for, in a version that is only read; ``None``
+    if any may be. A backend that reads tables when it opens them may read these alone."""
     retry_budget_s: float = 30.0
     """How long a request to a store of the backend's own may be tried again, in seconds: the
     setting ``spark.forebay.storage.retry-budget``. ``storage`` tries its own requests again."""

@@ -170,7 +170,7 @@ class VersionEdit:
                 writer.apply(spec, self._without_removed(one, spec))
 
     def _stored(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[Changes]:
-        with self._snapshot.opened.scanning(groups) as backend:
+        with self._snapshot.opened.scanning(groups, [spec]) as backend:
             yield from backend.table(spec).export(_KEYS)
 
     def _without_removed(self, changes: Changes, spec: TableSpec) -> Changes:

@@ -91,7 +91,8 @@ class StateJoin:
 
     def _joined(self, part: KeyGroupRange) -> _JoinedColumns:
         joined = self._empty()
-        with self._content.opened.scanning(part) as backend:
+        specs = [info.spec for info in self._infos]
+        with self._content.opened.scanning(part, specs) as backend:
             for info in self._infos:
                 maker = self._content.row_maker(info)
                 until = self._content.expired_until(info)

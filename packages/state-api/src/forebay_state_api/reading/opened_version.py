@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -74,10 +74,13 @@ class OpenedVersion:
             return opened.table(spec)
 
     @contextmanager
-    def scanning(self, groups: KeyGroupRange) -> Iterator[StateBackend]:
-        """Open ``groups`` for as long as the context lasts."""
+    def scanning(
+        self, groups: KeyGroupRange, specs: Sequence[TableSpec] | None = None
+    ) -> Iterator[StateBackend]:
+        """Open ``groups`` of some tables, by default all, for as long as the context lasts."""
         self.check_open()
-        backend = self._opened(groups)
+        tables = None if specs is None else [spec.name for spec in specs]
+        backend = self._opened(groups, tables)
         try:
             yield backend
         finally:
@@ -117,7 +120,7 @@ class OpenedVersion:
         size = max(1.0, self._group_bytes * groups) if resident else 1.0
         return max(1, min(_KEPT, int(self._cache_bytes / size)))
 
-    def _opened(self, groups: KeyGroupRange) -> StateBackend:
+    def _opened(self, groups: KeyGroupRange, tables: Collection[str] | None = None) -> StateBackend:
         return self.backend.open(
             Opening(
                 storage=self._storage,
@@ -129,6 +132,7 @@ class OpenedVersion:
                 options=self._options,
                 now_us=0,
                 cache_bytes=self._cache_bytes,
+                tables=tables,
             )
         )
 

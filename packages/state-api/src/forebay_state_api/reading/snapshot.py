@@ -204,7 +204,7 @@ class Snapshot(VersionContent):
         assert spec.user_key is not None
         original = spec.user_key.original or (lambda address: address)
         for part in self.opened.parts(key_groups or self.key_groups):
-            with self.opened.scanning(part) as backend:
+            with self.opened.scanning(part, [spec]) as backend:
                 for changes in backend.table(spec).export(KEYS):
                     for cell in cells_of(changes):
                         for at_us, key, packed in map(original, cell.content):

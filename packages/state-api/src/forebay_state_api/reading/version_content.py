@@ -110,7 +110,7 @@ class VersionContent:
     ) -> Iterator[Changes]:
         """Yield the stored cells of a state, as `Table.export` does, with what has expired."""
         for part in self.opened.parts(key_groups or self.key_groups):
-            with self.opened.scanning(part) as backend:
+            with self.opened.scanning(part, [spec]) as backend:
                 for changes in backend.export(spec, KEYS):
                     self.opened.check_open()
                     yield changes
