@@ -167,7 +167,7 @@ def test_an_archive_is_not_overwritten(stored, tmp_path):
     bundled(stored, tmp_path / "b.zip")
     with pytest.raises(ConfigurationError, match="exists: name another file with --output"):
         bundled(stored, tmp_path / "b.zip")
-    with pytest.raises(ConfigurationError, match=r"no such operator is stored in .*state"):
+    with pytest.raises(ConfigurationError, match=r"no such operator in .*state"):
         bundled(stored, tmp_path / "c.zip", "--uid", "nobody")
     with pytest.raises(ConfigurationError, match="cannot be written: No such file or directory"):
         bundled(stored, tmp_path / "nowhere" / "b.zip")

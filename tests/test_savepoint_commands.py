@@ -184,7 +184,7 @@ def test_a_fork_that_was_deleted_by_hand_is_let_go(forebay, job):
 
 def test_nothing_to_keep(forebay, job):
     made = forebay("savepoint", "create", "mine", "--query", "q")
-    assert "no state of query 'q'" in str(made.exception)
+    assert "no such operator in" in str(made.exception)
     made = forebay("savepoint", "create", "mine", "--query", "q", "--uid", "one")
     assert "no complete version of operator 'one'" in str(made.exception)
 
@@ -347,7 +347,7 @@ def test_a_directory_without_state_is_an_error(forebay, job):
     for arguments in ([], ["--query", "q"]):
         listed = forebay("savepoint", "list", *arguments)
         assert isinstance(listed.exception, ConfigurationError)
-        assert "is stored in" in str(listed.exception)
+        assert "no such operator in" in str(listed.exception)
     write(job("one"), 1)
     assert forebay("savepoint", "list").exit_code == 0
 

@@ -20,9 +20,11 @@ from click.testing import CliRunner
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_state_api import (
+    CheckpointedFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    SortedMapStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
@@ -36,7 +38,7 @@ from forebay_state_api.reading.choosing import ReadFrom, reader_settings
 from forebay_state_api.reading.difference import Difference
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob, ManualClock
+from forebay_state_api.testing import FunctionHarness, KeyedJob, ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,6 +47,21 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 class Account:
     owner: str
     cents: int
+
+
+class Counting(KeyedProcessFunction, CheckpointedFunction):
+    def initialize_state(self, context):
+        self.seen = context.operator_state_store.get_list_state(ListStateDescriptor("seen", int))
+
+    def snapshot_state(self, context):
+        self.seen.update([1])
+
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int))
+
+    def process_element(self, row, ctx):
+        self.n.update(1)
+        return []
 
 
 @pytest.fixture(scope="module")
@@ -466,6 +483,89 @@ def test_schema_with_the_size_of_each_state(run):
     header, *rows = run(*asked)[0].splitlines()[1:]
     assert header.split()[-1] == "bytes"
     assert {row.split()[0]: int(row.split()[-1].replace(",", "")) for row in rows} == found
+
+
+def test_sizes_beside_operator_state(backend_class, tmp_path):
+    where = {"state_dir": str(tmp_path), "query": "q", "uid": "u", "backend": backend_class.name}
+    with FunctionHarness(Counting(), lambda row: row[0], key_type=str, **where) as harness:
+        harness.process([("a",)])
+    asked = ["state", "schema", "--sizes", "--provisional", "--state-dir", str(tmp_path)]
+    states = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)["states"]
+    found = {one["name"]: one["bytes"] for one in states}
+    assert found.keys() == {"n", "seen"}
+    assert found["n"] > 0
+    assert found["seen"] is None
+    shown = CliRunner().invoke(main, asked).stdout.splitlines()
+    assert [line.split("\t")[-1] for line in shown if line.startswith("seen")] == ["-"]
+
+
+COMMANDS_OF_ONE = {
+    "get": ("state", "get", "a"),
+    "scan": ("state", "scan"),
+    "history": ("state", "history", "a"),
+    "diff": ("state", "diff", "--from", "0"),
+    "schema": ("state", "schema"),
+    "skew": ("state", "skew"),
+    "recover": ("recover",),
+    "explain": ("explain",),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS_OF_ONE)
+def test_the_only_operator_need_not_be_named(command, make_job, tmp_path):
+    job = make_job(ValueStateDescriptor("n", int), query="clicks", uid="visits", key_type=str)
+    for _ in range(3):
+        job.do("a", ("n.update", 1))
+
+    def run(*options):
+        asked = [*COMMANDS_OF_ONE[command], "--state-dir", str(tmp_path), *options]
+        return CliRunner().invoke(main, asked)
+
+    found = run()
+    assert found.exit_code == 0 or "were not measured" in found.stderr, found.output
+    for options in (("--uid", "vists"), ("--query", "clicks", "--uid", "vists")):
+        wrong = run(*options)
+        assert wrong.exit_code == 2
+        assert "'clicks'" in wrong.stderr
+        assert "did you mean 'visits'?" in wrong.stderr
+    assert "did you mean 'clicks'?" in run("--query", "clickz").stderr
+    make_job(ValueStateDescriptor("n", int), query="clicks", uid="other", key_type=str).do(
+        "a", ("n.update", 1)
+    )
+    assert "--query clicks --uid other; --query clicks --uid visits" in run().stderr
+
+
+def test_maps_whose_keys_are_tuples(make_job, tmp_path):
+    job = make_job(
+        MapStateDescriptor("m", tuple[int, str], int),
+        SortedMapStateDescriptor("s", tuple[int, str], dict[str, int]),
+        ValueStateDescriptor("v", dict[str, dict[str, int]]),
+        key_type=str,
+    )
+    job.do(
+        "a", ("m.put", (1, "x"), 2), ("s.put", (1, "x"), {"y": 3}), ("v.update", {"p": {"q": 4}})
+    )
+    whole = {
+        "m": [[{"_1": 1, "_2": "x"}, 2]],
+        "s": [[{"_1": 1, "_2": "x"}, {"y": 3}]],
+        "v": {"p": {"q": 4}},
+    }
+
+    def run(*arguments):
+        asked = ["state", *arguments, "--provisional", "--state-dir", str(tmp_path)]
+        result = CliRunner().invoke(main, asked, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    (row,) = lines(run("scan", "--json"))
+    assert {name: row[name] for name in whole} == whole
+    assert json.dumps(whole["s"]) in run("scan", "--state", "s")
+    run("export", str(tmp_path / "rows.jsonl"))
+    (row,) = lines((tmp_path / "rows.jsonl").read_text())
+    assert {name: row[name] for name in whole} == whole
+    run("export", str(tmp_path / "rows.csv"))
+    (row,) = pyarrow.csv.read_csv(tmp_path / "rows.csv").to_pylist()
+    assert {name: json.loads(row[name]) for name in whole} == whole
 
 
 def test_a_backend_that_does_not_know_sizes(run, monkeypatch, backend_class):

@@ -68,7 +68,7 @@ def test_the_version_before_the_batch_may_be_in_the_history_alone(make_job, invo
 
 def test_several_operators_must_be_distinguished(stored, make_job, invoke):
     make_job(uid="sessions").version(1, metrics=took(1.0))
-    with pytest.raises(ConfigurationError, match="clicks / sessions, clicks / visits"):
+    with pytest.raises(ConfigurationError, match="--query clicks --uid sessions; --query clicks --uid visits"):
         invoke(explain, "--state-dir", stored)
     assert "7.0 s" in invoke(explain, "--state-dir", stored, "--uid", "visits")
 
@@ -76,7 +76,7 @@ def test_several_operators_must_be_distinguished(stored, make_job, invoke):
 def test_what_is_not_there_is_named(stored, make_job, invoke):
     with pytest.raises(ConfigurationError, match=r"batch 77 are not stored .* there are: 0 to 3"):
         invoke(explain, "--state-dir", stored, "--batch", 77)
-    with pytest.raises(ConfigurationError, match=r"no such operator .*: there are clicks / visits"):
+    with pytest.raises(ConfigurationError, match=r"no such operator .*: there are 'clicks'"):
         invoke(explain, "--state-dir", stored, "--uid", "nobody")
     make_job(uid="old").version(1)
     with pytest.raises(ConfigurationError, match="no version with measured times"):

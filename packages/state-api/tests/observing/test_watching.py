@@ -316,10 +316,10 @@ def test_one_chosen_operator_takes_no_list_of_operators(root, make_job):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({}, "no state is stored in"),
+        ({}, "no such operator in"),
         ({"query": "p"}, "nothing is stored of query 'p'; there are 'q' \\('a'\\)"),
         ({"query": "q", "uid": "b"}, "query 'q' has state of 'a'"),
-        ({"uid": "b"}, "under the uid 'b'"),
+        ({"uid": "b"}, "there are 'q'"),
     ],
 )
 def test_names_of_nothing_are_errors(root, make_job, chosen, message):

@@ -124,7 +124,7 @@ def test_what_is_there_instead_is_listed(storage, make_query):
         open_version(folders["q/join"], uid="join")
     for one in folders.values():
         make_query(one).run(1).batch(0)
-    message = "is stored in .*: query 'q' has state of 'a:b', 'join'$"
+    message = "is stored in .*: query 'q' has state of 'a:b', 'join'; did you mean 'join'[?]$"
     with pytest.raises(ConfigurationError, match=message):
         open_version(OperatorStorage(storage, "q/jion"), uid="jion")
     message = r"nothing is stored of query 'p'; there are 'old' \('jion'\), 'q' \('a:b', 'join'\)$"

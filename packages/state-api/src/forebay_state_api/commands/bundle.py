@@ -24,6 +24,7 @@ from forebay_state_api.plugins import InstalledPlugin, plugins
 from forebay_state_api.settings import PREFIX
 from forebay_state_api.settings.redaction import MASK
 from forebay_state_api.storage.urls import located, scheme_of
+from forebay_state_api.versions.contents import what_is_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,8 @@ def _contents(  # noqa: PLR0917 - one caller
     """Yield the name and the text of each file."""
     operators = stored_operators(root, query=query, uid=uid)
     if not operators:
-        raise ConfigurationError(f"no such operator is stored in {root.url}")
+        there = what_is_there(root, query, uid)
+        raise ConfigurationError(f"no such operator in {root.url}: {there}")
     yield "README.txt", _README
     yield "versions.json", _json({"made": now, **_versions()})
     storage = scheme_of(located(state_dir)) or "file"

@@ -8,7 +8,12 @@ import attrs
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
-from forebay_state_api.commands.one_operator import one_operator
+from forebay_state_api.commands.one_operator import (
+    no_complete_version,
+    one_operator,
+    query_option,
+    uid_option,
+)
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
@@ -32,10 +37,8 @@ _COMPARED: Final = 100
 
 @click.command("explain")
 @state_dir_option
-@click.option(
-    "--query", help="The query's id, or the operator's query=; needed if there are several."
-)
-@click.option("--uid", help="The operator's uid; needed if there are several.")
+@query_option
+@uid_option
 @click.option(
     "--batch",
     type=click.IntRange(min=0),
@@ -61,6 +64,8 @@ def explain(
     operator = one_operator(root, query, uid)
     storage = operator.storage(root)
     timeline = _timeline(storage, batch)
+    if not timeline.versions:
+        raise no_complete_version(root, operator.query, operator.uid)
     version = _chosen(timeline, batch, storage.url)
     evidence = Evidence.of(version, timeline, _manifest(storage, version))
     if evidence is None:

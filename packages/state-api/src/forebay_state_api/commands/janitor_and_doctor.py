@@ -10,14 +10,16 @@ import click
 
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.duration_option import duration
+from forebay_state_api.commands.one_operator import no_complete_version
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_findings, print_json
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.errors import ConfigurationError, UnknownPluginError
+from forebay_state_api.errors import UnknownPluginError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import MOST_RETENTION, Settings
 from forebay_state_api.versions import layout
+from forebay_state_api.versions.contents import name_of
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
@@ -81,14 +83,12 @@ def janitor(  # noqa: PLR0917 - click passes them by name
 
 
 def _swept(
-    storage: ObjectStorage, uid: str, retention: int, min_age: timedelta, *, dry_run: bool
+    storage: OperatorStorage, uid: str, retention: int, min_age: timedelta, *, dry_run: bool
 ) -> JanitorPass:
     epochs = list_epochs(storage)
     newest, version = epochs.newest(), newest_complete(storage, epochs)
     if newest is None or version is None:
-        raise ConfigurationError(
-            f"no complete version of operator {uid!r} is stored in {storage.url}"
-        )
+        raise no_complete_version(storage.root, name_of(storage.folder.partition("/")[0]), uid)
     with shown_progress() as progress:
         sweeper = Janitor(
             storage,

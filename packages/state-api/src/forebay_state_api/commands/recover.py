@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.one_operator import (
+    no_complete_version,
+    one_operator,
+    query_option,
+    uid_option,
+)
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine.version_difference import differing_keys
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions.epochs import Epochs, list_epochs
-from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.heads import Head, list_heads, recovery_for
-from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.recovery import put_recovery, read_recovery
 
 if TYPE_CHECKING:
@@ -29,15 +33,15 @@ _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "
 
 @click.command("recover")
 @state_dir_option
-@click.option("--query", required=True, help="The query's id, or the operator's query=.")
-@click.option("--uid", required=True, help="The operator's uid.")
+@query_option
+@uid_option
 @click.option("--choose", metavar="RUN", help="The run whose timeline continues.")
 @json_option
 @conf_options
 def recover(
     state_dir: str,
-    query: str,
-    uid: str,
+    query: str | None,
+    uid: str | None,
     choose: str | None,
     settings: Settings,
     *,
@@ -50,13 +54,12 @@ def recover(
     it, and you can choose it again until then.
     """
     root = state_directory(state_dir, settings)
-    storage = OperatorStorage(root, operator_folder(query, uid))
+    operator = one_operator(root, query, uid)
+    storage, uid = operator.storage(root), operator.uid
     epochs = list_epochs(storage)
     heads = list_heads(storage, epochs)
     if not heads:
-        raise ConfigurationError(
-            f"no complete version of operator {uid!r} is stored in {storage.url}"
-        )
+        raise no_complete_version(root, operator.query, uid)
     if choose is None:
         _show(storage, uid, heads, epochs, settings, as_json=as_json)
         return

@@ -14,6 +14,7 @@ from forebay_state_api.commands.report import json_option, print_json, print_tab
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.versions import layout
+from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.pins import delete_holder, lasting_holders
@@ -99,8 +100,8 @@ def list_all(state_dir: str, query: str | None, settings: Settings, *, as_json: 
     queries = root.list_folders() if query is None else [layout.escaped(query, "the query")]
     operators = [(folder, *one) for folder in queries for one in _operators(root, folder)]
     if not operators:
-        of = "" if query is None else f" of query {query!r}"
-        raise ConfigurationError(f"no state{of} is stored in {root.url}")
+        there = what_is_there(root, query)
+        raise ConfigurationError(f"no such operator in {root.url}: {there}")
     found = []
     for folder, uid, storage in operators:
         name = layout.unescaped(folder)
@@ -180,7 +181,8 @@ def _chosen(
         return [(u, OperatorStorage(root, layout.operator_folder(query, u))) for u in uids]
     found = list(_operators(root, layout.escaped(query, "the query")))
     if not found:
-        raise ConfigurationError(f"no state of query {query!r} is stored in {root.url}")
+        there = what_is_there(root, query)
+        raise ConfigurationError(f"no such operator in {root.url}: {there}")
     return found
 
 

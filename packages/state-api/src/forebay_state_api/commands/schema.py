@@ -11,6 +11,7 @@ import click
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.function_option import loaded_function
+from forebay_state_api.commands.one_operator import one_operator, query_option, uid_option
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
@@ -30,7 +31,6 @@ from forebay_state_api.versions.finality import Shown
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.key_types import KeyType
 from forebay_state_api.versions.keyed_by import KeyedBy
-from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 _FITS = (schema.COMPATIBLE, schema.NEW, schema.KEPT)
@@ -46,8 +46,8 @@ _UNITS: Final = {
 
 @click.command("schema")
 @state_dir_option
-@click.option("--query", required=True, help="The query's id, or the operator's query=.")
-@click.option("--uid", required=True, help="The operator's uid.")
+@query_option
+@uid_option
 @version_option
 @provisional_option
 @click.option("--function", metavar="MODULE:NAME", help="A function to check.")
@@ -59,8 +59,8 @@ _UNITS: Final = {
 def show_schema(  # noqa: PLR0917 - click passes them by name
     context: click.Context,
     state_dir: str,
-    query: str,
-    uid: str,
+    query: str | None,
+    uid: str | None,
     version: str | None,
     function: str | None,
     key: str | None,
@@ -76,9 +76,10 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     whether it can continue from that state; exit status 1 if not. Its ``open`` is called.
     """
     root = state_directory(state_dir, settings)
-    storage = OperatorStorage(root, operator_folder(query, uid))
+    operator = one_operator(root, query, uid)
+    storage, uid = operator.storage(root), operator.uid
     checked = None if function is None else loaded_function(function)
-    read = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
+    read = ReadFrom(storage=storage, query=operator.query, uid=uid, settings=settings)
     source = StateSource(read=read, provisional=provisional, show_expired=True)
     shown = source.choose(version)
     at = shown.at
@@ -134,7 +135,7 @@ def _plain(
         "max_parallelism": made.made.max_parallelism,
         "key": None if key is None else describe_type(key),
         "states": [
-            attrs.asdict(one) | ({} if sizes is None else {"bytes": sizes[one.name]})
+            attrs.asdict(one) | ({} if sizes is None else {"bytes": sizes.get(one.name)})
             for one in schema.stored_states(reader.manifests)
         ],
         "function": verdicts,

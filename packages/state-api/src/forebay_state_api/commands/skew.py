@@ -9,6 +9,7 @@ import attrs
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.one_operator import one_operator, query_option, uid_option
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
@@ -22,8 +23,6 @@ from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.key_counts import keys_by_group
 from forebay_state_api.reading.snapshot import snapshot_of
-from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ def skew_of(shares: Sequence[Share]) -> float:
 
 @click.command("skew")
 @state_dir_option
-@click.option("--query", required=True, help="The query's id, or the operator's query=.")
-@click.option("--uid", required=True, help="The operator's uid.")
+@query_option
+@uid_option
 @version_option
 @provisional_option
 @click.option("--count-keys", is_flag=True, help="Read the state and count keys, on any backend.")
@@ -102,8 +101,8 @@ def skew_of(shares: Sequence[Share]) -> float:
 def show_skew(
     *,
     state_dir: str,
-    query: str,
-    uid: str,
+    query: str | None,
+    uid: str | None,
     version: str | None,
     provisional: bool,
     settings: Settings,
@@ -116,8 +115,9 @@ def show_skew(
     Below it are the largest key groups: a key group is the smallest part that a rescale moves.
     """
     root = state_directory(state_dir, settings)
-    storage = OperatorStorage(root, operator_folder(query, uid))
-    read = ReadFrom(storage=storage, query=query, uid=uid, settings=settings)
+    operator = one_operator(root, query, uid)
+    storage, uid = operator.storage(root), operator.uid
+    read = ReadFrom(storage=storage, query=operator.query, uid=uid, settings=settings)
     shown = StateSource(read=read, provisional=provisional, show_expired=True).choose(version)
     at = shown.at
     with (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.storage.urls import located, scheme_of
+from forebay_state_api.storage.urls import is_missing, located
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -26,7 +25,7 @@ def state_directory(state_dir: str, settings: Settings) -> ObjectStorage:
     Raises `ConfigurationError` for a local directory that does not exist: commands create none.
     """
     text = located(state_dir)
-    if not scheme_of(text) and not Path(text).exists():
+    if is_missing(text):
         raise ConfigurationError(
             f"there is no directory {text}: check the spelling. A job creates its state directory "
             "itself; commands do not"

@@ -13,10 +13,11 @@ from forebay_state_api.commands.conf_options import conf_values
 from forebay_state_api.commands.function_option import loaded_function
 from forebay_state_api.commands.input_tables import input_tables
 from forebay_state_api.commands.key_text import keys_of
+from forebay_state_api.commands.one_operator import query_option, uid_option
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_dir_option
-from forebay_state_api.commands.state_source import query_option, stored_operator, uid_option
+from forebay_state_api.commands.state_source import stored_operator
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.first_version import (
     Imported,

@@ -131,7 +131,7 @@ def rows_of(
     for batch in reader:
         table = filtered(batch, condition).select(names)
         columns = [
-            [None if value is None else convert(value) for value in column.to_pylist()]
+            [convert(value) for value in column.to_pylist()]
             for convert, column in zip(plain, table.columns, strict=True)
         ]
         if progress is not None:

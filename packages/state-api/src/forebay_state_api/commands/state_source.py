@@ -10,13 +10,11 @@ import attrs
 import click
 
 from forebay_state_api.commands.conf_options import conf_values
+from forebay_state_api.commands.one_operator import one_operator, query_option, uid_option
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
-from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.observing.operators import stored_operators
 from forebay_state_api.reading.choosing import ReadFrom, reader_settings
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.versions.finality import Shown
 
 T = TypeVar("T")
@@ -50,10 +48,6 @@ class StateSource:
         return open_(self.choose(version))
 
 
-query_option: Final = click.option(
-    "--query", help="The query's id, or the operator's query=; not needed if it is alone."
-)
-uid_option: Final = click.option("--uid", help="The operator's uid; not needed if it is alone.")
 provisional_option: Final = click.option(
     "--provisional",
     is_flag=True,
@@ -109,11 +103,5 @@ def stored_operator(
     """
     settings = reader_settings(conf)
     root = state_directory(state_dir, settings)
-    found = stored_operators(root, query=query, uid=uid)
-    if len(found) != 1:
-        names = [f"--query {one.query} --uid {one.uid}" for one in found[:10]]
-        there = "; ".join(names) or "no operator's state"
-        raise ConfigurationError(
-            f"name the operator with --query and --uid: {redacted(state_dir)} holds {there}"
-        )
-    return ReadFrom.with_settings(root, query=found[0].query, uid=found[0].uid, settings=settings)
+    one = one_operator(root, query, uid)
+    return ReadFrom.with_settings(root, query=one.query, uid=one.uid, settings=settings)

@@ -83,7 +83,7 @@ def _csv(path: Path, schema: pa.Schema) -> Iterator[Write]:
 def _texts(column: pa.Array, kind: pa.DataType) -> pa.Array:
     lib = arrow()
     convert = plain_of(kind)
-    values = [None if value is None else convert(value) for value in column.to_pylist()]
+    values = [convert(value) for value in column.to_pylist()]
     if lib.types.is_binary(kind):
         texts = [None if value is None else jsonable(value) for value in values]
     else:
@@ -98,22 +98,37 @@ def _jsonl(path: Path, schema: pa.Schema) -> Iterator[Write]:
 
         def write(batch: pa.RecordBatch) -> None:
             for row in batch.to_pylist():
-                shown = {
-                    name: None if value is None else jsonable(plain[name](value))
-                    for name, value in row.items()
-                }
+                shown = {name: jsonable(plain[name](value)) for name, value in row.items()}
                 file.write(f"{json.dumps(shown, ensure_ascii=False)}\n")
 
         yield write
 
 
 def plain_of(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that makes dicts of the pairs that Arrow has for maps."""
-    return dict if arrow().types.is_map(kind) else _same
+    """Return the function that makes dicts of the pairs that Arrow has for maps, at any depth.
+
+    Keys that are structs or lists cannot be keys of a dict: such maps stay lists of pairs.
+    """
+    types = arrow().types
+    if types.is_map(kind):
+        return _map_of(kind)
+    if types.is_struct(kind):
+        fields = {field.name: plain_of(field.type) for field in kind}
+        return _each_or_null(lambda value: {name: fields[name](one) for name, one in value.items()})
+    if types.is_list(kind):
+        element = plain_of(kind.value_type)
+        return _each_or_null(lambda value: [element(one) for one in value])
+    return lambda value: value
 
 
-def _same(value: Any) -> Any:
-    return value
+def _map_of(kind: pa.DataType) -> Callable[[Any], Any]:
+    key, item = plain_of(kind.key_type), plain_of(kind.item_type)
+    whole = list if arrow().types.is_nested(kind.key_type) else dict
+    return _each_or_null(lambda pairs: whole((key(one), item(two)) for one, two in pairs))
+
+
+def _each_or_null(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
 
 
 FORMATS: Final[Mapping[str, Callable[..., contextlib.AbstractContextManager[Write]]]] = {

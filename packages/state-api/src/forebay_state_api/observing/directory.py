@@ -108,12 +108,8 @@ class DirectoryWatch:
             raise next(iter(self._problems.values()))
 
     def _nothing(self) -> ConfigurationError:
-        if self._query is not None:
-            asked = StoredOperator.named(self._query, self._uid or "uid")
-            there = f": {what_is_there(asked.storage(self._root))}"
-        else:
-            there = "" if self._uid is None else f" under the uid {self._uid!r}"
-        return ConfigurationError(f"no state is stored in {self._root.url}{there}")
+        there = what_is_there(self._root, self._query, self._uid)
+        return ConfigurationError(f"no such operator in {self._root.url}: {there}")
 
 
 def _refreshed(watch: OperatorWatch, requests: int) -> OperatorView | Exception | None:

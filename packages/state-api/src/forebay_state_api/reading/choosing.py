@@ -159,7 +159,8 @@ class ReadFrom:
         where = f"operator {self.uid!r} in {self.storage.url}"
         if newest is None:
             return ConfigurationError(
-                f"no state of {where} is stored: {what_is_there(self.storage)}"
+                f"no state of {where} is stored: "
+                f"{what_is_there(self.storage.root, self.query, self.uid)}"
             )
         if version is not None and version < newest.version:
             return ConfigurationError(

@@ -56,6 +56,11 @@ def scheme_of(text: str) -> str:
     return match[1].lower() if match else ""
 
 
+def is_missing(url: str) -> bool:
+    """Return whether a local directory does not exist; false for every other URL."""
+    return not scheme_of(url) and not Path(url).exists()
+
+
 def _check_text(text: str) -> None:
     if not text:
         raise ConfigurationError(f"the state directory is an empty string; {_NAME_ONE}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from forebay_state_api.versions.layout import unescaped
+from forebay_state_api.storage.urls import is_missing
+from forebay_state_api.versions.layout import escaped, unescaped
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.versions.folder import OperatorStorage
 
 _MOST: Final = 100
 """The most queries to look at; each costs one list request."""
@@ -30,18 +31,29 @@ def stored_queries(root: ObjectStorage) -> Mapping[str, Sequence[str]]:
     return {query: found for query, found in uids if found}
 
 
-def what_is_there(storage: OperatorStorage) -> str:
-    """Describe what is stored where an operator was looked for and not found, for a message."""
-    query_folder, _, _ = storage.folder.rpartition("/")
-    query, uids = name_of(query_folder), stored_uids(storage.root, query_folder)
+def what_is_there(root: ObjectStorage, query: str | None = None, uid: str | None = None) -> str:
+    """Describe what is stored where operators were looked for and not found, for a message.
+
+    ``None`` stands for any query or uid. A name that is nearly the right one is suggested.
+    """
+    if is_missing(root.url):
+        return f"there is no directory {root.url}"
+    uids = () if query is None else stored_uids(root, escaped(query, "the query"))
     if uids:
-        return f"query {query!r} has state of {listed(uids)}"
-    queries = stored_queries(storage.root)
+        return f"query {query!r} has state of {listed(uids)}{_meant(uid, uids)}"
+    queries = stored_queries(root)
     if not queries:
         return "the state directory holds no query's state"
     found = [f"{name!r} ({listed(uids)})" for name, uids in queries.items()]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"nothing is stored of query {query!r}; there are {', '.join(found[:_SHOWN])}{more}"
+    near = _meant(query, queries) or _meant(uid, {one for uids in queries.values() for one in uids})
+    nothing = "" if query is None else f"nothing is stored of query {query!r}; "
+    return f"{nothing}there are {', '.join(found[:_SHOWN])}{more}{near}"
+
+
+def _meant(name: str | None, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name or "", [*names], n=1)
+    return f"; did you mean {near[0]!r}?" if near and near[0] != name else ""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.versions import layout, opening
-from forebay_state_api.versions.contents import what_is_there
+from forebay_state_api.versions.contents import name_of, what_is_there
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.folder import OperatorStorage, data_folder
 from forebay_state_api.versions.markers import list_version, marked_versions
@@ -121,7 +121,8 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> RunVersion
     wanted = "" if version is None else f" at or below version {version}"
     there = ""
     if isinstance(storage, OperatorStorage):
-        there = f": {what_is_there(storage)}"
+        query, _, _ = storage.folder.rpartition("/")
+        there = f": {what_is_there(storage.root, name_of(query), uid)}"
     raise ConfigurationError(
         f"no state of operator {uid!r} is stored in {storage.url}{wanted}{there}"
     )
