@@ -169,5 +169,8 @@ def test_an_archive_is_not_overwritten(stored, tmp_path):
         bundled(stored, tmp_path / "b.zip")
     with pytest.raises(ConfigurationError, match=r"no such operator in .*state"):
         bundled(stored, tmp_path / "c.zip", "--uid", "nobody")
+    with pytest.raises(ConfigurationError, match=r"a bundle is a zip archive: let .*b\.tgz"):
+        bundled(stored, tmp_path / "b.tgz")
+    assert (tmp_path / "b.zip").stat().st_mode & 0o777 == 0o600
     with pytest.raises(ConfigurationError, match="cannot be written: No such file or directory"):
         bundled(stored, tmp_path / "nowhere" / "b.zip")

@@ -21,7 +21,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.reading import ALL
+from forebay_state_api.reading import ALL, open_state
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.testing import ManualClock
 from forebay_state_api.versions.epochs import RunVersion
@@ -188,6 +188,37 @@ def test_namespaces(make_job, read):
     assert {row.namespace for row in snapshot.scan("seen")} == {None, "w1"}
     assert [row.value for row in snapshot.scan("seen", namespace="w1")] == [[1]]
     assert len([*snapshot.scan("seen", namespace=ALL)]) == 2
+
+
+@pytest.mark.parametrize("ttl", [None, StateTtlConfig(timedelta(hours=1))], ids=["", "ttl"])
+def test_sorted_maps_are_in_the_order_of_their_keys(make_job, read, ttl):
+    job = make_job(SortedMapStateDescriptor("s", tuple[int, str], int, ttl=ttl), key_type=str)
+    keys = [(number * 7 % 20 - 10, "x") for number in range(20)]
+    for some in (keys[:12], keys[12:]):
+        job.do("a", *(("s.put", key, 1) for key in some))
+    with read(provisional=True) as snapshot:
+        assert [*snapshot.get("s", "a")] == sorted(keys)
+        (row,) = snapshot.scan("s")
+        assert [*row.value] == sorted(keys)
+        assert row.written is None or [*row.written] == sorted(keys)
+        (value,) = snapshot.to_arrow("s").read_all()["value"].to_pylist()
+        assert [tuple(key.values()) for key, _ in value] == sorted(keys)
+
+
+@pytest.mark.parametrize("directory", [5, b"state", None])
+def test_a_directory_that_is_none_is_refused(directory):
+    with pytest.raises(ConfigurationError, match="a directory is a path or a URL"):
+        open_state(directory, query="q", uid="u")
+
+
+def test_a_missing_directory_is_said_to_be_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    missing = f"there is no directory {tmp_path / 'stat'}"
+    with pytest.raises(ConfigurationError, match=missing):
+        open_state("stat", query="q", uid="u")
+    with pytest.raises(ConfigurationError, match=missing):
+        open_state("stat", query="q", uid="u", follow=True)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_has_expired_is_left_out(make_job, read):

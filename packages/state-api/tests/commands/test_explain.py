@@ -68,7 +68,8 @@ def test_the_version_before_the_batch_may_be_in_the_history_alone(make_job, invo
 
 def test_several_operators_must_be_distinguished(stored, make_job, invoke):
     make_job(uid="sessions").version(1, metrics=took(1.0))
-    with pytest.raises(ConfigurationError, match="--query clicks --uid sessions; --query clicks --uid visits"):
+    both = "--query clicks --uid sessions; --query clicks --uid visits"
+    with pytest.raises(ConfigurationError, match=both):
         invoke(explain, "--state-dir", stored)
     assert "7.0 s" in invoke(explain, "--state-dir", stored, "--uid", "visits")
 

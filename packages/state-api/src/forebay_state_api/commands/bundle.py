@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import zipfile
 from datetime import UTC, datetime
@@ -58,7 +59,7 @@ address, and no secret. Look at it before you send it: each file is JSON.
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The archive; default: forebay-bundle-<time>.zip here.",
+    help="The archive, a .zip; default: forebay-bundle-<time>.zip here.",
 )
 @conf_options
 def bundle(
@@ -72,10 +73,15 @@ def bundle(
     root = state_directory(state_dir, settings)
     now = datetime.now(UTC)
     path = output or Path(f"forebay-bundle-{now:%Y%m%dT%H%M%SZ}.zip")
+    if path.suffix.lower() != ".zip":
+        raise ConfigurationError(f"a bundle is a zip archive: let {path} end in .zip")
     with shown_progress() as progress:
         contents = dict(_contents(root, state_dir, query, uid, settings, now, progress))
     try:
-        with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
+        with (
+            open(path, "xb", opener=_private) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
             for name, content in contents.items():
                 archive.writestr(name, content)
     except FileExistsError as error:
@@ -83,6 +89,11 @@ def bundle(
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
     click.echo(f"{path}: {len(contents)} files, {path.stat().st_size:,} bytes")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read: it names queries and states."""
+    return os.open(path, flags, 0o600)
 
 
 def _contents(  # noqa: PLR0917 - one caller

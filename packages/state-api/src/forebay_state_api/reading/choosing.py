@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.reading.positions import Position
@@ -26,7 +27,6 @@ from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend
-    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
 
 
@@ -64,9 +64,9 @@ class ReadFrom:
     ) -> Self:
         """Open the state directory with resolved settings."""
         root = (
-            open_storage(state_dir, settings.storage_options())
-            if isinstance(state_dir, str)
-            else state_dir
+            state_dir
+            if isinstance(state_dir, ObjectStorage)
+            else open_storage(state_dir, settings.storage_options())
         )
         storage = OperatorStorage(root, operator_folder(query, uid))
         return cls(storage=storage, query=query, uid=uid, settings=settings)

@@ -103,6 +103,7 @@ class RowMaker:
             Shape.MAP: self._map,
         }[state.shape]
         self._ttl: Final = state.has_ttl
+        self._sorted: Final = state.spec.ordered
         self._original: Final = original_of(state.spec)
 
     def rows(self, changes: Changes) -> Iterator[StateRow]:
@@ -141,6 +142,8 @@ class RowMaker:
 
     def _map(self, entries: Any) -> tuple[Any, Any]:
         original = self._original
+        if self._sorted:  # backends need not export entries in the order of their addresses
+            entries = dict(sorted(entries.items()))
         if not self._ttl:
             return (
                 {original(address): value for address, value in entries.items()} or ABSENT
