@@ -19,6 +19,7 @@ from forebay_state_api.engine.states.answers import put_cell_under
 from forebay_state_api.engine.states.base import BoundTable
 from forebay_state_api.engine.states.journaled import journaled
 from forebay_state_api.engine.states.kinds import KINDS
+from forebay_state_api.engine.states.reads_in_turn import in_turn
 from forebay_state_api.engine.states.ttl import with_ttl
 from forebay_state_api.engine.states.ttl_cleanup import Cleanups, IncrementalSweep, counting
 from forebay_state_api.errors import StateMigrationError
@@ -50,6 +51,8 @@ class DeclaredState:
         state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
         if host.journal is not None:
             state = journaled(state)
+        if descriptor.ttl is not None:
+            state = in_turn(state, descriptor.ttl)
         if sweep is not None and sweep.per_access:
             state = counting(state)
         table = GuardedTable(self.table, spec.name, host)

@@ -108,6 +108,17 @@ class KeyedState:
         finally:
             self.bind(current)
 
+    def _request_of(
+        self,
+        owner: object,
+        read_many: Any,
+        namespace: Any,
+        argument: Any,
+        arrive: Callable[[Any], Any],
+    ) -> StateFuture[Any]:
+        """Return a future of ``arrive(answer)``, as `Scheduler.read` does."""
+        return self._scheduler.read(owner, read_many, namespace, argument, arrive)
+
     def _answer(self, value: Any) -> StateFuture[Any]:
         """Return a future of a read that memory answered."""
         scheduler = self._scheduler

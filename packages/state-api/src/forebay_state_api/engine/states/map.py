@@ -175,7 +175,7 @@ class EntriesState(KeyedState):
             return see(stored)
 
         cell = (context._group, key, address)
-        return self._scheduler.read(self, self._table.get_entries, self._namespace, cell, keep)
+        return self._request_of(self, self._table.get_entries, self._namespace, cell, keep)
 
     def _live_entries(self, content: Content | None = None) -> Iterable[tuple[Any, Any]]:
         """Return the entries of a content; reads them on the task thread if it must.

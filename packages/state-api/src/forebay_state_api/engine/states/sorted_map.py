@@ -122,7 +122,7 @@ class KeyedSortedMapState(KeyedMapState, SortedMapState[Any, Any]):
         def arrive(passed: list[Any]) -> Any:
             return self._within(namespace, lambda: self._seen_last(passed))
 
-        return self._scheduler.read(load_up_to, load_up_to, None, wanted, arrive)
+        return self._request_of(load_up_to, load_up_to, None, wanted, arrive)
 
     def _seen_last(self, passed: list[tuple[Any, Any]]) -> tuple[Any, Any] | None:
         """Return the last of some entries, the only one that a read sees; ``None`` without one."""

@@ -113,7 +113,7 @@ class _TtlCells(KeyedState):
         """Return a future of ``arrive`` of all elements, read on a backend thread."""
         wanted = (content, self._host.settings.page_size)
         # Not with the state as their owner: they would be sent in one call with reads of cells.
-        return self._scheduler.read(load_whole, load_whole, None, wanted, arrive)
+        return self._request_of(load_whole, load_whole, None, wanted, arrive)
 
 
 class TtlValueState(_TtlCells, KeyedValueState):
@@ -251,7 +251,8 @@ class TtlListState(_TtlCells, KeyedListState):
     def async_get(self) -> StateFuture[StateIterator[Any]]:
         if self._pending:
             self._end_merge()
-        if self._policy.writes and self._must_defer():
+        known = self._complete or self._context._key in self._cells
+        if not known and self._policy.writes:
             # Only the elements show what a read changes, so they are loaded.
             return self._defer(self._loaded, ReadPromise)
         content = self._content()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from forebay_state_api.contract.backend import Capability, Table, TableSpec
+from forebay_state_api.engine.states.public_methods import overridden
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.job.states import State
 from forebay_state_api.job.ttl import (
     Cleanup,
     CleanupFullSnapshot,
@@ -135,26 +135,12 @@ _counting: Final[dict[type[KeyedState], type[KeyedState]]] = {}
 
 
 def _counting_class(state: type[KeyedState]) -> type[KeyedState]:
-    public = {
-        name
-        for base in state.__mro__
-        if base.__module__ == State.__module__
-        for name, found in vars(base).items()
-        if callable(found) and (not name.startswith("_") or name in _OPERATORS)
-    }
-    counted = {name: _counted(getattr(state, name)) for name in public}
-
     def begin(self: Any, host: StateHost, bound: BoundTable) -> None:
         state.__init__(self, host, bound)
         self.accesses = 0
 
-    members = {"__slots__": ("accesses",), "__init__": begin, **counted}
+    members = {"__slots__": ("accesses",), "__init__": begin, **overridden(state, _counted)}
     return type(f"Counting{state.__name__}", (state,), members)
-
-
-_OPERATORS: Final = frozenset(
-    {"__iter__", "__getitem__", "__setitem__", "__delitem__", "__contains__"}
-)
 
 
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:

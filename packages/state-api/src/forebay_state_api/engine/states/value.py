@@ -70,7 +70,7 @@ class PointState(KeyedState):
             put_cell_under(cells, dirty, key, stored)
             return arrive(stored)
 
-        return self._scheduler.read(*self._question(), keep)
+        return self._request_of(*self._question(), keep)
 
     def _question(self) -> tuple[object, Any, Any, Any]:
         """Return whose read of the current key's cell it is, its function and its arguments."""

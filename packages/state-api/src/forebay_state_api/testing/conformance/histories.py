@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, UpdateType
+from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, StateVisibility, UpdateType
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.machine import (
     CALLS,
@@ -43,6 +43,7 @@ CONFIGS: Final = st.builds(
     StateTtlConfig,
     ttl=st.just(5 * SECOND),
     update_type=st.sampled_from(UpdateType),
+    visibility=st.sampled_from(StateVisibility),
     cleanup=st.sampled_from([(), (CleanupOnRead(),)]),
 )
 
