@@ -16,6 +16,7 @@ from forebay_state_api.errors import CorruptStateError, VersionGoneError
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.versions.finality import Shown
 from forebay_state_api.versions.opening import incomplete, is_complete
+from forebay_state_api.versions.pins import list_pins
 from forebay_state_api.versions.timeline import begun_versions
 
 if TYPE_CHECKING:
@@ -66,16 +67,27 @@ def show_history(
 
 
 def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
-    """Return the stored versions, the oldest first, and the errors of those that are truncated."""
+    """Return the stored versions, the oldest first, and the errors of those that are damaged.
+
+    The janitor deletes the oldest first, so one with an older whole one is damaged.
+    """
     newest = source.choose(None)
     storage = source.read.storage
-    stored, faults = [newest], []
+    stored = [newest]
+    faults: list[str] = []
+    partly: list[str] = []
+    held = {pin.version for pin in list_pins(storage)}
     below = begun_versions(storage, newest.at.run_key or "", newest.at.version - 1)
     for at, listing in below:
         if is_complete(listing):
             stored.append(Shown(at, final=True))  # the query has gone on from it
+            if at.version not in held:
+                faults += partly
+                partly.clear()
         elif listing.torn:
             faults.append(str(incomplete(listing, source.read.uid, storage.url)))
+        else:
+            partly.append(str(incomplete(listing, source.read.uid, storage.url)))
     return stored[::-1], faults[::-1]
 
 

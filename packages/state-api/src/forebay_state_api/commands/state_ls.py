@@ -12,6 +12,7 @@ from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.commands.state_report import age_text, size_text
+from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.observing.listing import list_operator
 from forebay_state_api.observing.operators import stored_operators
 from forebay_state_api.reading.choosing import reader_settings
@@ -33,7 +34,8 @@ def list_state(
 ) -> None:
     """List queries and their operators: versions, sizes, age, savepoints and readers.
 
-    The size is that of the newest version; the age is the time since it was committed.
+    The size is that of the newest version; the age is the time since it was committed. If the
+    newest version of an operator is damaged, its error follows, and the exit status is 2.
     """
     root = state_directory(state_dir, reader_settings(conf))
     found = stored_operators(root, query=query)
@@ -52,6 +54,9 @@ def list_state(
             ("query", "uid", "versions", "final", "size", "age", "subtasks", "savepoints", "pins"),
             map(_row, operators),
         )
+    faults = [one["fault"] for one in operators if one["fault"] is not None]
+    if faults:
+        raise CorruptStateError("\n".join(faults))
 
 
 def _operator(root: ObjectStorage, one: StoredOperator) -> dict[str, Any]:
@@ -59,13 +64,14 @@ def _operator(root: ObjectStorage, one: StoredOperator) -> dict[str, Any]:
     listing = list_operator(storage)
     newest = listing.timeline.newest
     versions = [version.version for version in listing.timeline.versions]
-    final = newest_shown(storage, provisional=False)
+    final, fault = _final(storage)
     return {
         "query": one.query,
         "uid": one.uid,
         "oldest": min(versions, default=None),
         "newest": max(versions, default=None),
-        "final": None if final is None else final.at.version,
+        "final": final,
+        "fault": fault,
         "run": None if newest is None else newest.run_key,
         "bytes": None if newest is None else newest.count("state_bytes"),
         "bytes_stored": listing.data_bytes,
@@ -77,13 +83,22 @@ def _operator(root: ObjectStorage, one: StoredOperator) -> dict[str, Any]:
     }
 
 
+def _final(storage: ObjectStorage) -> tuple[int | None, str | None]:
+    """Return the newest final version, or the damage for which it is not known."""
+    try:
+        shown = newest_shown(storage, provisional=False)
+    except CorruptStateError as fault:
+        return None, str(fault)
+    return None if shown is None else shown.at.version, None
+
+
 def _row(one: Mapping[str, Any]) -> list[Any]:
     versions = None if one["newest"] is None else f"{one['oldest']}..{one['newest']}"
     return [
         one["query"],
         one["uid"],
         versions,
-        one["final"],
+        one["final"] if one["fault"] is None else "damaged",
         size_text(one["bytes"]),
         None if one["committed"] is None else age_text(one["committed"]),
         one["parallelism"],

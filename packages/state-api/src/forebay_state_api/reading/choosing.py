@@ -20,7 +20,7 @@ from forebay_state_api.versions.finality import Shown, is_final, newest_shown, s
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.markers import list_version
-from forebay_state_api.versions.opening import is_complete
+from forebay_state_api.versions.opening import absent, is_complete
 from forebay_state_api.versions.reader import VersionReader, open_version
 from forebay_state_api.versions.savepoints import read_savepoint
 from forebay_state_api.versions.timeline import newest_complete
@@ -148,10 +148,11 @@ class ReadFrom:
             raise self.gone(at) from error
 
     def gone(self, at: RunVersion, how_to_go_on: str = "Open a newer one") -> VersionGoneError:
-        """Return the error for a version that is not stored any more."""
+        """Return the error for a version that is not stored any more, or not all of it."""
+        listing = list_version(self.storage, at.version).of_run(at.run_key or "")
         return VersionGoneError(
             f"version {Position.of(at)} of operator {self.uid!r} in {self.storage.url} is not "
-            f"stored any more: the janitor deleted it. {how_to_go_on}"
+            f"stored any more: {absent(listing)}the janitor deleted it. {how_to_go_on}"
         )
 
     def _not_shown(self, version: int | None, *, provisional: bool) -> ConfigurationError:
@@ -163,10 +164,11 @@ class ReadFrom:
                 f"{what_is_there(self.storage.root, self.query, self.uid)}"
             )
         if version is not None and version < newest.version:
+            missing = absent(list_version(self.storage, version))
             return ConfigurationError(
-                f"{where} has no version {version} any more, which its timeline passed: the "
-                f"janitor deleted it. The newest complete one is {newest.version}; what is stored "
-                "is listed by `forebay state ls`"
+                f"{where} has no version {version} any more, which its timeline passed: {missing}"
+                f"the janitor deleted it. The newest complete one is {newest.version}; what is "
+                "stored is listed by `forebay state ls`"
             )
         asked = "no final version" if version is None else f"no final version {version}"
         if provisional:

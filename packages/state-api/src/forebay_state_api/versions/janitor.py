@@ -133,6 +133,7 @@ class Janitor:
         named = self._named_files(versions)
         data = self._storage.list(layout.DATA)
         doomed = [info for info in versions if _below(info, base) and info.modified <= oldest]
+        doomed.reverse()  # the oldest first: what is stored of a timeline has no holes meanwhile
         self._remember(doomed)
         self._delete(doomed, _keeps_version)
         unnamed = [i for i in data if i.modified <= oldest and not is_named(i.name, named)]

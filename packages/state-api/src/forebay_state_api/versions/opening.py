@@ -195,7 +195,7 @@ def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError
         reason = f"truncated (shorter than the size in its name): {', '.join(torn)}"
     else:
         reason = (
-            f"{_absent(listing)}batch {batch} was begun by {len(began)} subtask(s) and committed "
+            f"{absent(listing)}batch {batch} was begun by {len(began)} subtask(s) and committed "
             f"by {len(done)}, yet Spark went on. The likely cause is a limit(), take() or show() "
             "downstream of the operator, which lets Spark finish a batch before all of its tasks "
             "have run: remove it. Or a manifest was deleted: put it back"
@@ -206,7 +206,7 @@ def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError
     )
 
 
-def _absent(listing: VersionListing) -> str:
+def absent(listing: VersionListing) -> str:
     """Name the manifests of subtasks that began a version and did not commit it."""
     done = {(made.by.run_key, made.by.subtask) for made in listing.manifests}
     begun = {

@@ -17,6 +17,8 @@ import attrs
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import (
+    UNKNOWN_SPARK_RUN,
+    EpochEntry,
     Epochs,
     RunRecord,
     RunVersion,
@@ -230,11 +232,16 @@ def _check_epochs(storage: ObjectStorage, listing: VersionListing, epochs: Epoch
     """Raise if a version was begun in a higher epoch than any entry has: its entry is missing."""
     for made in listing.objects:
         if made.by.epoch > _highest(epochs) and made.by.epoch > _highest(list_epochs(storage)):
+            record = record_of_begun(storage, made.by.run_key)
+            since, spark_run = 0, UNKNOWN_SPARK_RUN
+            if record is not None:
+                since, spark_run = record.since, record.identity.spark_run
+            entry = EpochEntry(made.by.epoch, since, made.by.run_key, spark_run)
             raise CorruptStateError(
-                f"{layout.EPOCHS}/{made.by.epoch:08d}-…-{made.by.run_key}-… in {storage.url} is "
-                f"missing, the entry of the run that made {made.name}: it was deleted, or is not "
-                "in this copy of the state directory. Put it back (names count, contents do not); "
-                "or start the query again, whose new run has an entry of its own"
+                f"{entry.name} in {storage.url} is missing, the entry of the run that made "
+                f"{made.name}: it was deleted, or is not in this copy of the state directory. Put "
+                "an object of that name there, whatever its content; or start the query again, "
+                "whose new run has an entry of its own"
             )
 
 
