@@ -16,6 +16,8 @@ from forebay_state_api import (
 )
 from forebay_state_api.importing import open_next, replace_state
 from forebay_state_api.reading import open_state
+from forebay_state_api.testing.storage import Crash
+from forebay_state_api.versions import imported
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +41,11 @@ def rows_by_user(stage):
     return found
 
 
-def test_a_restarted_query_goes_on_from_the_mended_state(stage):
+def dies(*_):
+    raise Crash
+
+
+def test_a_restarted_query_goes_on_from_the_mended_state(stage, monkeypatch):
     def run(batches=1):
         for _ in range(batches):
             stage.put({"user": "ann"}, {"user": "bob"})
@@ -59,6 +65,12 @@ def test_a_restarted_query_goes_on_from_the_mended_state(stage):
 
     rows = stage.spark.createDataFrame([("ann", 100), ("bob", 7)], "key string, value long")
     how = {"checkpoint": str(stage.checkpoint), "without_keys": ["ann"]}
+    with monkeypatch.context() as patched:
+        patched.setattr(imported, "put_manifest", dies)
+        with pytest.raises(Crash):
+            replace_on_spark({"n": rows}, **how, **name)
+    with open_state(state_dir, **name) as snapshot:  # what the query committed
+        assert (snapshot.version, snapshot.get_many("n", ["ann", "bob"])) == (3, [41, 1])
     done = replace_on_spark({"n": rows}, **how, **name)
     assert (done.version, done.rows) == (3, {"n": 2})
     run()
