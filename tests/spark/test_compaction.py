@@ -72,3 +72,28 @@ def test_results_are_found_and_installed_by_whichever_worker_comes_next(stage):
     assert results(operator) & live_folders(operator)
     run(1, parallelism=1)
     assert stage.rows(SCHEMA) == sorted((user, n) for user in USERS for n in range(1, 6))
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_with_its_task_completes_its_compactions_before(stage):
+    """Spark kills such a process at once, and the next one finds the results."""
+    conf = stage.spark._jsc.sc().conf()
+    stage.spark.conf.set("spark.forebay.state.backend", "lsm")
+
+    def run(batches):
+        for _ in range(batches):
+            stage.put(*[{"user": user} for user in USERS])
+        counted = keyed(stage.source(), "user", uid="kinds", parallelism=1)
+        stage.run(counted.process(Kinds(), SCHEMA))
+
+    conf.set("spark.python.worker.reuse", "false")
+    try:
+        run(3)
+        operator = stage.operators()["kinds"]
+        found = results(operator)
+        assert found
+        run(1)
+    finally:
+        conf.remove("spark.python.worker.reuse")
+    assert found & live_folders(operator)
+    assert stage.rows(SCHEMA) == sorted((user, n) for user in USERS for n in range(1, 5))

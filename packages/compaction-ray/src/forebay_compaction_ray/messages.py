@@ -60,7 +60,10 @@ def _described(given: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, st
 
 
 def _marks(given: Mapping[str, str]) -> dict[str, str]:
-    return {str(name): str(mark) for name, mark in given.items()}
+    for name, mark in given.items():
+        if not isinstance(mark, str):
+            raise TypeError(f"the mark of {name!r} is {mark!r}")
+    return dict(given)
 
 
 @attrs.frozen(kw_only=True)

@@ -225,6 +225,9 @@ def test_what_clients_tell_is_counted_if_it_is_known(serve):
             with pytest.raises(RefusedError, match="malformed Hello: ") as refused:
                 asked.call("Hello", {"events": wrong})
             assert refused.value.code == "malformed"
+        for wrong in ({"default": 1}, {"default": None}, ["default"], 7):
+            with pytest.raises(RefusedError, match="malformed Hello: "):
+                asked.call("Hello", {"marks": wrong})
         metrics = gateway.on_loop(gateway.core.describe)["metrics"]
     assert {n: v for n, v in metrics.items() if "_client_" in n} == {
         'forebay_compaction_client_events_total{event="retries"}': 3,
