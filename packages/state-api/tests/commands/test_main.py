@@ -186,7 +186,7 @@ def test_help_lists_what_works_and_names_what_is_broken(run_with_broken: Any) ->
     assert result.exit_code == 0
     assert "\n  config" in result.output
     assert "\n  fail" not in result.output
-    assert "Broken: acme, toy, copy-of-toy; see forebay plugins." in result.output
+    assert "Broken: acme, copy-of-toy, toy; see forebay plugins." in result.output
 
 
 def test_other_commands_run_with_broken_plugins(run_with_broken: Any, tmp_path: Path) -> None:
