@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from datetime import timedelta
@@ -33,7 +34,17 @@ from forebay_state_api.versions import RestoreFrom
 FUNCTIONS = '''
 """Functions to be checked."""
 
-from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
+from typing import Annotated
+
+import attrs
+
+from forebay_state_api import (
+    Alias,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
 
 
 class Base(KeyedProcessFunction):
@@ -53,6 +64,49 @@ class Same(Base):
         MapStateDescriptor("seen", str, int),
         ValueStateDescriptor("more", int),
     )
+
+
+@attrs.frozen
+class Account:
+    total: int
+    owner: str
+
+
+@attrs.frozen
+class Balance:
+    amount: int = 0
+    owner: str = ""
+
+
+@attrs.frozen
+class Named(Balance):
+    amount: Annotated[int, Alias("total")] = 0
+
+
+class Before(KeyedBroadcastProcessFunction):
+    account, rule = Account, Account
+
+    def open(self, context):
+        self.accounts = context.get_map_state(MapStateDescriptor("accounts", str, self.account))
+        self.rules = context.get_broadcast_state(MapStateDescriptor("rules", str, self.rule))
+
+    def process_element(self, row, ctx):
+        self.accounts.put("x", Account(1, "ann"))
+
+    def process_broadcast_element(self, row, ctx):
+        self.rules.put("x", Account(1, "ann"))
+
+
+class Dropping(Before):
+    account = Balance
+
+
+class DroppingRules(Before):
+    rule = Balance
+
+
+class Renaming(Before):
+    account = rule = Named
 
 
 class Other(Base):
@@ -256,6 +310,42 @@ def test_every_state_that_does_not_fit_is_named(forebay, job):
     assert "state 'seen', user key: stored as str, declared as int" in text
     assert "the key was stored as str, and 'long' is int" in text
     assert before.storage.list() == stored
+
+
+DROPS = [("total", "dropped", None), ("amount", "added", None)]
+
+
+@pytest.mark.usefixtures("functions")
+@pytest.mark.parametrize(
+    ("function", "status", "states", "changes"),
+    [
+        ("Before", 0, {}, []),
+        ("Dropping", 3, {"accounts": "drops"}, DROPS),
+        ("DroppingRules", 3, {"rules": "drops"}, DROPS),
+        ("Renaming", 0, {}, [("amount", "renamed", "total")] * 2),
+        ("Other", 0, {}, []),
+    ],
+)
+def test_fields_that_a_start_would_drop(
+    forebay, tmp_path, monkeypatch, function, status, states, changes
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    written = importlib.import_module("my_functions").Before()
+    with FunctionHarness(written, "key", query="q", uid="one", state_dir=tmp_path) as harness:
+        harness.process([{"key": "a"}], [{"key": "rule"}])
+    checked = (*SCHEMA, "--function", f"my_functions:{function}")
+    result = forebay(*checked)
+    assert result.exit_code == status
+    shown = {line.split()[0]: line.split()[-1] for line in result.output.splitlines()}
+    assert {name: shown[name] for name in states} == states
+    lines = [line for line in result.output.splitlines() if line.startswith("DROPS")]
+    assert len(lines) == len(states)
+    for name, line in zip(states, lines, strict=True):
+        assert f"state '{name}', field total: its stored values are lost; if it is now " in line
+        assert "amount, declare that with Alias('total')" in line
+    plain = json.loads(forebay(*checked, "--json").output)
+    found = [(one["field"], one["change"], one["former"]) for one in plain["changes"]]
+    assert found == changes
 
 
 @pytest.mark.usefixtures("functions")

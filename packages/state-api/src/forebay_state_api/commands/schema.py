@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import click
 
 from forebay_state_api.codecs import describe_type
+from forebay_state_api.codecs.field_changes import FieldChange
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.function_option import loaded_function
 from forebay_state_api.commands.one_operator import one_operator, query_option, uid_option
@@ -34,6 +35,11 @@ from forebay_state_api.versions.keyed_by import KeyedBy
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 _FITS = (schema.COMPATIBLE, schema.NEW, schema.KEPT)
+_NO_CHECK: Final = schema.FunctionCheck(verdicts={}, changes={})
+REFUSED: Final = 1
+"""The exit status if a function, or a key, cannot go on with the state."""
+DROPS: Final = 3
+"""The exit status if stored values would lose a field; 2 is that of errors."""
 _UNITS: Final = {
     "d": 86_400_000_000,
     "h": 3_600_000_000,
@@ -73,7 +79,8 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     """Print the stored description of an operator's state.
 
     With --function, a function class or object in a module that can be imported here, check
-    whether it can continue from that state; exit status 1 if not. Its ``open`` is called.
+    whether it can continue from that state, and what its values would lose. The exit status is 1
+    if it cannot, 3 if values would lose a field, and 0 otherwise. Its ``open`` is called.
     """
     root = state_directory(state_dir, settings)
     operator = one_operator(root, query, uid)
@@ -88,21 +95,23 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
             storage, uid=uid, version=at.version, run_key=at.run_key, progress=progress
         )
     with reader:
-        verdicts = {} if checked is None else _verdicts(checked, reader, storage, settings)
+        check = _NO_CHECK if checked is None else _check(checked, reader, storage, settings)
         misfit = _key_misfit(reader, key)
         found = _sizes(read, shown) if sizes else None
-        plain = _plain(reader, shown, verdicts, misfit, found)
+        plain = _plain(reader, shown, check, misfit, found)
         if as_json:
             print_json(plain)
         else:
-            _show(plain, reader, verdicts, found)
-        if misfit or not all(verdict in _FITS for verdict in verdicts.values()):
-            context.exit(1)
+            _show(plain, reader, check, found)
+        if misfit or not all(verdict in _FITS for verdict in check.verdicts.values()):
+            context.exit(REFUSED)
+        if check.drops:
+            context.exit(DROPS)
 
 
-def _verdicts(
+def _check(
     function: Any, reader: VersionReader, storage: OperatorStorage, settings: Settings
-) -> dict[str, str]:
+) -> schema.FunctionCheck:
     backend = plugins().backend(reader.manifests[0].backend)
     options = settings.options_of(backend.name)
     return schema.check_function(function, reader, backend, storage, options)
@@ -122,7 +131,7 @@ def _sizes(read: ReadFrom, shown: Shown) -> Mapping[str, int]:
 def _plain(
     reader: VersionReader,
     shown: Shown,
-    verdicts: dict[str, str],
+    check: schema.FunctionCheck,
     misfit: str,
     sizes: Mapping[str, int] | None,
 ) -> dict[str, Any]:
@@ -138,7 +147,12 @@ def _plain(
             attrs.asdict(one) | ({} if sizes is None else {"bytes": sizes.get(one.name)})
             for one in schema.stored_states(reader.manifests)
         ],
-        "function": verdicts,
+        "function": check.verdicts,
+        "changes": [
+            {"state": name, **attrs.asdict(one)}
+            for name, changes in sorted(check.changes.items())
+            for one in changes
+        ],
         "key_misfit": misfit,
     }
 
@@ -146,7 +160,7 @@ def _plain(
 def _show(
     plain: dict[str, Any],
     reader: VersionReader,
-    verdicts: dict[str, str],
+    check: schema.FunctionCheck,
     sizes: Mapping[str, int] | None,
 ) -> None:
     click.echo(
@@ -154,7 +168,7 @@ def _show(
         f"backend {plain['backend']}, max parallelism {plain['max_parallelism']}, "
         f"key {plain['key'] or '-'}"
     )
-    stored = schema.stored_states(reader.manifests)
+    stored, verdicts = schema.stored_states(reader.manifests), check.verdicts
     rows: list[list[Any]] = [[one.name, one.kind, one.type, _ttl(one)] for one in stored]
     rows += [[name, "", "", ""] for name in sorted(verdicts.keys() - {one.name for one in stored})]
     columns = ["state", "kind", "type", "TTL"]
@@ -163,11 +177,14 @@ def _show(
         rows = [[*row, sizes.get(row[0])] for row in rows]
     if verdicts:
         columns.append("function")
-        rows = [[*row, _short(verdicts.get(row[0], ""))] for row in rows]
+        rows = [[*row, _short(verdicts.get(row[0], ""), check.changes.get(row[0]))] for row in rows]
     print_table(columns, rows)
     for one in stored:
         if one.before:
             click.echo(f"{one.name} was stored before as {', then '.join(one.before)}")
+    for name, changes in sorted(check.changes.items()):
+        for line in _lines(name, changes):
+            click.echo(line)
     faults = [text for text in verdicts.values() if text not in _FITS]
     for fault in [*faults, *filter(None, [plain["key_misfit"]])]:
         click.echo(f"NOT COMPATIBLE  {fault}")
@@ -185,8 +202,25 @@ def _duration(us: int) -> str:
     return f"{us // _UNITS[unit]}{unit}"
 
 
-def _short(verdict: str) -> str:
+def _short(verdict: str, changes: Sequence[FieldChange] | None) -> str:
+    if any(one.change == "dropped" for one in changes or ()):
+        return "drops"
     return verdict if verdict in ("", *_FITS) else "NOT COMPATIBLE"
+
+
+def _lines(state: str, changes: Sequence[FieldChange]) -> Iterator[str]:
+    """Yield a line for each field that changes, with the cure for a rename."""
+    added = [one.field for one in changes if one.change == "added"]
+    for one in changes:
+        where = f"state {state!r}, field {one.field}"
+        if one.change == "dropped":
+            name = one.field.rpartition(".")[-1]
+            maybe = f"; if it is now {' or '.join(added)}, declare that with Alias({name!r})"
+            yield f"DROPS    {where}: its stored values are lost{maybe if added else ''}"
+        elif one.change == "added":
+            yield f"ADDS     {where}: stored values get its default"
+        else:
+            yield f"RENAMES  {where}: was {one.former}"
 
 
 def _key_misfit(reader: VersionReader, ddl: str | None) -> str:

@@ -8,12 +8,13 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from forebay_state_api.codecs import codec_for, describe_type, raw_codec
+from forebay_state_api.codecs.field_changes import FieldChange, field_changes
 from forebay_state_api.contract.backend import Opening, StateBackend
 from forebay_state_api.contract.migration import described
 from forebay_state_api.engine.declared_state import TtlSwitchedError
@@ -29,6 +30,7 @@ from forebay_state_api.versions.manifest import TTL_US, lineages_of
 from forebay_state_api.versions.operator_state import OperatorStateContent
 
 if TYPE_CHECKING:
+    from forebay_state_api.engine.operator_state.typed import Declared
     from forebay_state_api.job.descriptors import StateDescriptor
     from forebay_state_api.versions.manifest import Manifest
     from forebay_state_api.versions.operator import TaskVersion
@@ -96,14 +98,29 @@ def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield name, description
 
 
+@attrs.frozen
+class FunctionCheck:
+    """The result of checking a function against a version."""
+
+    verdicts: Mapping[str, str]
+    """State → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot continue from it."""
+    changes: Mapping[str, Sequence[FieldChange]]
+    """State → the fields that its stored values lose, gain or rename; without others."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether stored values lose a field."""
+        return any(one.change == "dropped" for those in self.changes.values() for one in those)
+
+
 def check_function(
     function: Any,
     reader: VersionReader,
     backend_class: type[StateBackend],
     storage: Any,
     options: Mapping[str, Any],
-) -> dict[str, str]:
-    """Return state → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot continue from it.
+) -> FunctionCheck:
+    """Check whether a function can continue from a version, and what its values would lose.
 
     ``reader`` holds the whole version, ``options`` are the settings of its backend. Raises
     `FunctionError` if the function fails for another reason.
@@ -125,7 +142,40 @@ def check_function(
         nothing.close()
     for name in [*engine.states, *engine.declared_operator_states]:
         verdicts[name] = COMPATIBLE if name in stored else NEW
-    return verdicts | engine.faults
+    changes = _changes(engine, reader.manifests)
+    return FunctionCheck(verdicts | engine.faults, changes)
+
+
+def _changes(
+    engine: _CheckingEngine, manifests: Sequence[Manifest]
+) -> dict[str, list[FieldChange]]:
+    """Return the changes of fields, by state; none of a state that the function cannot read."""
+    found: dict[str, list[FieldChange]] = {}
+    for name, lineage in lineages_of(manifests).items():
+        if name in engine.states and name not in engine.faults:
+            declared = engine.states[name].spec.generations[-1]
+            stored = described(lineage.generations[-1])
+            found[name] = _of_parts(
+                (stored[part], declared[part]) for part in ("user_key", "value")
+            )
+    for manifest in manifests:
+        content = OperatorStateContent.loaded(manifest.operator_state)
+        for name, state in content.states.items():
+            if (one := engine.declared_operator_states.get(name)) is not None:
+                key = None if one.key is None else one.key.declaration
+                parts = (state.type.key, key), (state.type.value, one.value.declaration)
+                found[name] = _of_parts(parts)
+    return {name: changes for name, changes in found.items() if changes}
+
+
+def _of_parts(parts: Iterable[tuple[Any, Any]]) -> list[FieldChange]:
+    """Return the changes from stored to declared parts; those of keys that are not there: none."""
+    return [
+        change
+        for stored, declared in parts
+        if stored and declared
+        for change in field_changes(stored, declared)
+    ]
 
 
 class _CheckingEngine(Engine):
@@ -174,9 +224,9 @@ class _CheckingEngine(Engine):
         self._nothing = nothing
 
     @property
-    def declared_operator_states(self) -> Sequence[str]:
-        """Return the names of the states that belong to no key."""
-        return () if self.operator_state is None else self.operator_state.store.declared
+    def declared_operator_states(self) -> Mapping[str, Declared]:
+        """Return the declared states that belong to no key, by name."""
+        return {} if self.operator_state is None else self.operator_state.store.declared
 
     def _declare(self, descriptor: StateDescriptor) -> Any:
         try:

@@ -45,9 +45,9 @@ class Store(OperatorStateStore):
         return sorted(self._restored.names() - self._states.keys())
 
     @property
-    def declared(self) -> list[str]:
-        """Return the declared states."""
-        return sorted(self._states)
+    def declared(self) -> dict[str, Declared]:
+        """Return the declared states, by name."""
+        return {name: declaration for name, (declaration, _) in sorted(self._states.items())}
 
     def contents(self, put: Put) -> dict[str, StateContent]:
         """Return all states for the version; ``put`` stores changed ones."""
