@@ -19,7 +19,12 @@ from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.engine.declared_state import spec_of
 from forebay_state_api.engine.restore import default_options
-from forebay_state_api.errors import ConfigurationError, FencedError, StorageError
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    FencedError,
+    StorageError,
+)
 from forebay_state_api.importing.part import ImportedTimer, PartWriter
 from forebay_state_api.keys import key_group_of, key_group_range_of
 from forebay_state_api.plugins import plugins
@@ -29,6 +34,8 @@ from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.storage import Fault, FaultyStorage
 from forebay_state_api.versions import OperatorStorage, RestoreFrom
 from forebay_state_api.versions.checkpoint import Checkpoint
+from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.heads import list_heads, recovery_for
 from forebay_state_api.versions.imported import (
     ImportedPart,
     ImportTarget,
@@ -38,6 +45,7 @@ from forebay_state_api.versions.imported import (
 )
 from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.reader import open_version
+from forebay_state_api.versions.recovery import put_recovery
 
 HOME = "file:/production/checkpoint"
 GROUPS = 8
@@ -305,6 +313,38 @@ def test_the_job_of_that_name_begins_with_the_import(root, backend):
     job.restart(batch_id=0)  # Spark did not commit the batch
     assert sorted(job.run(Keeper(), rows)) == expected
     assert job.run(Keeper(), [("b", 1)])[0][1] == 9
+
+
+@pytest.mark.parametrize("folder", ["runs", "epochs"])
+def test_a_query_does_not_begin_without_an_import_of_which_something_is_missing(
+    root, backend, folder
+):
+    job = streams(job_of(root, backend))
+    imported(job, FIRST, {"a": 7})
+    (name,) = [one.name for one in job.storage.list(folder)]
+    data = job.storage.get(name)
+    job.storage.delete([name])
+    with pytest.raises(CorruptStateError, match=f"{name} in .* is missing"):
+        job.run(Keeper(), [("a", 1)])
+    job.storage.put(name, data)
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 8
+
+
+def test_a_mended_version_is_not_passed_over_because_its_record_is_missing(root, backend):
+    clock = ManualClock()
+    job = job_of(root, backend, clock=clock)
+    streamed(job, [[("a", 1)]] * 2, clock)
+    run_key = imported(job, replacing(job, 2), {"a": 100}, now_us=clock.now_us)
+    job.storage.delete([f"runs/{run_key}"])
+    job.restart()
+    with pytest.raises(
+        CorruptStateError, match=f"runs/{run_key} in .* is missing.*forebay recover"
+    ):
+        job.run(Keeper(), [("a", 1)])
+    epochs = list_epochs(job.storage)
+    (chosen,) = [one for one in list_heads(job.storage, epochs) if one.run_key == run_key]
+    put_recovery(job.storage, epochs, recovery_for(chosen, job.storage, epochs))
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 101
 
 
 def test_a_query_without_its_checkpoint_does_not_begin_with_a_mended_version(root, backend):

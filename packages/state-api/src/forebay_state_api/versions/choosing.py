@@ -18,23 +18,30 @@ not known (under Spark Connect, and without a stream), the rank decides.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.versions import opening
 from forebay_state_api.versions.epochs import Epochs, RunIdentity, RunVersion, read_record
 from forebay_state_api.versions.markers import VersionListing, list_version
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
-from forebay_state_api.versions.timeline import check_one_timeline, stored_versions
+from forebay_state_api.versions.timeline import (
+    check_one_timeline,
+    record_of_begun,
+    stored_versions,
+)
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.checkpoint import Checkpoint
     from forebay_state_api.versions.forks import RestoreFrom
+
+_log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -110,11 +117,13 @@ def _is_known(storage: ObjectStorage, checkpoint: Checkpoint, made: VersionListi
 
     ``None`` if neither that version nor any stored below it in its timeline has a time to compare.
     """
-    for one in _and_below(storage, made):
-        if batch_ms := _time_of(one):
-            known = checkpoint.time_of(one.version)
-            return None if known is None else known == batch_ms
-    return None
+    try:
+        dated = next((one for one in _and_below(storage, made) if _time_of(one)), None)
+    except CorruptStateError as error:  # a record below is missing; the state itself is not
+        _log.warning("%s; so nothing is known about the checkpoint of older versions", error)
+        return None
+    known = None if dated is None else checkpoint.time_of(dated.version)
+    return None if dated is None or known is None else known == _time_of(dated)
 
 
 def _and_below(storage: ObjectStorage, made: VersionListing) -> Iterator[VersionListing]:
@@ -159,7 +168,7 @@ def _preferred(
     """Choose one of the complete runs, which are ordered by rank; ``None`` if there are none."""
     if task.checkpoint is None or len(complete) < 2:  # noqa: PLR2004 - nothing to choose
         return next(iter(complete), None)
-    records = {run_key: read_record(storage, run_key) for run_key in complete}
+    records = {run_key: record_of_begun(storage, run_key) for run_key in complete}
     locations = {key: record and record.location for key, record in records.items()}
     here = task.checkpoint.location
     for run_key in complete:

@@ -31,8 +31,9 @@ from forebay_state_api.versions.epochs import (
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.forks import DETAILS, ForkSource, Hold, choose
 from forebay_state_api.versions.imported import first_import
-from forebay_state_api.versions.markers import marked_versions
+from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.reader import open_version
+from forebay_state_api.versions.timeline import check_epochs
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -142,6 +143,7 @@ def _imported(storage: ObjectStorage, task: Entering, epochs: Epochs) -> ForkSou
         return None
     found = first_import(storage, epochs)
     if found is None:
+        check_epochs(storage, list_version(storage, 1), epochs)
         _check_none_deleted(storage, task, epochs)
         return None
     assert isinstance(storage, OperatorStorage)

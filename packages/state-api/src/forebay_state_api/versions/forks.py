@@ -25,7 +25,7 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.blobs import FileBlob
-from forebay_state_api.versions.epochs import Epochs, read_record
+from forebay_state_api.versions.epochs import Epochs
 from forebay_state_api.versions.folder import OperatorStorage, renamed, split
 from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.markers import list_version, marked_versions
@@ -33,6 +33,7 @@ from forebay_state_api.versions.operator_state import OperatorStateContent
 from forebay_state_api.versions.pins import lasting_name, put_lasting
 from forebay_state_api.versions.reader import VersionReader, open_version
 from forebay_state_api.versions.savepoints import read_savepoint
+from forebay_state_api.versions.timeline import record_of_begun
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -245,7 +246,7 @@ def _decided(
     if any(version > batch_id + 1 for version in marked_versions(storage, layout.LAST_VERSION)):
         return None
     for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
-        record = read_record(storage, entry.run_key)
+        record = record_of_begun(storage, entry.run_key)
         source = None if record is None else ForkSource.of(record.details)
         if source is not None and source.asked == asked.plain():
             return source

@@ -52,6 +52,7 @@ from forebay_state_api.versions.savepoints import (
     put_savepoint,
     savepoint_of,
 )
+from forebay_state_api.versions.timeline import record_of_begun
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -185,7 +186,7 @@ def first_import(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
     for entry in epochs.entries:
         if entry.since or entry.spark_run != UNKNOWN_SPARK_RUN:
             continue
-        record = read_record(storage, entry.run_key)
+        record = record_of_begun(storage, entry.run_key)
         if record is not None and _is_first(record) and _is_whole(storage, record):
             return RunVersion(version=1, run_key=entry.run_key)
     return None
@@ -396,5 +397,5 @@ def _time(listing: VersionListing, run_key: str) -> int:
 
 
 def _location(storage: ObjectStorage, run_key: str) -> str | None:
-    record = read_record(storage, run_key)
+    record = record_of_begun(storage, run_key)
     return None if record is None else record.location

@@ -109,7 +109,8 @@ def record_of_begun(storage: ObjectStorage, run_key: str) -> RunRecord | None:
         raise CorruptStateError(
             f"{record_name(run_key)} in {storage.url} is missing, the record of a run that made "
             "stored versions: it was deleted, or is not in this copy of the state directory. Put "
-            "it back; or start the query again, and read what its new run makes"
+            "it back; or start the query again, and read what its new run makes. If the query "
+            f"needs it too, choose its timeline with {recover_command(storage, uid_of(storage))}"
         )
     return record
 
@@ -171,7 +172,7 @@ def current(storage: ObjectStorage, epochs: Epochs) -> Current | None:
             continue
         return Current(run_key, newest or _continued(storage, run_key, record, epochs))
     for version in marked_versions(storage, layout.LAST_VERSION)[:1]:
-        _check_epochs(storage, list_version(storage, version), epochs)
+        check_epochs(storage, list_version(storage, version), epochs)
     return None
 
 
@@ -187,7 +188,7 @@ def _newest_made(
         if version <= since:
             break
         listing = list_version(storage, version)
-        _check_epochs(storage, listing, epochs)
+        check_epochs(storage, listing, epochs)
         made = listing.of_run(run_key)
         if is_complete(made):
             return RunVersion(version=version, run_key=run_key)
@@ -228,7 +229,7 @@ def lost(
     )
 
 
-def _check_epochs(storage: ObjectStorage, listing: VersionListing, epochs: Epochs) -> None:
+def check_epochs(storage: ObjectStorage, listing: VersionListing, epochs: Epochs) -> None:
     """Raise if a version was begun in a higher epoch than any entry has: its entry is missing."""
     for made in listing.objects:
         if made.by.epoch > _highest(epochs) and made.by.epoch > _highest(list_epochs(storage)):
@@ -252,7 +253,7 @@ def _highest(epochs: Epochs) -> int:
 
 def _counts(storage: ObjectStorage, run_key: str) -> bool:
     """Return whether a run has opened a version, and if it is an import made one."""
-    record = read_record(storage, run_key)
+    record = record_of_begun(storage, run_key)
     if record is None:
         return False
     made = RunVersion(version=record.since + 1, run_key=run_key)
