@@ -44,7 +44,7 @@ LAYERS = {
         "plugin",
     ],
     "forebay_console": [
-        "charts watching",
+        "charts watching connections",
         "pages",
         "server",
         "command",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import uvicorn
 
+from forebay_console.connections import LimitedConnection
 from forebay_console.pages.access import is_loopback
 from forebay_state_api.errors import ConfigurationError
 
@@ -64,6 +65,7 @@ def serve(app: ASGIApp, listening: Listening, started: Callable[[str], None]) ->
     try:
         config = uvicorn.Config(
             app,
+            http=LimitedConnection,
             log_level="warning",
             access_log=False,
             use_colors=False,

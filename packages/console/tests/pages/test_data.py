@@ -148,7 +148,15 @@ def test_too_much_to_compare_is_refused(versions, open_console, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "path", ["/difference?older=x&newer=-3&state=nothing", "/keys?key=a&namespace=["]
+    "path",
+    [
+        "/difference?older=x&newer=-3&state=nothing",
+        "/keys?key=a&namespace=[",
+        "/keys?key=a&namespace=NaN",
+        "/keys?key=a&namespace={}",
+        "/keys?key=a&namespace=" + "[" * 5_000,
+    ],
+    ids=["difference", "part", "NaN", "object", "deep"],
 )
 def test_wrong_forms_are_answered(open_console, path):
     assert open_console.get(f"{HEAP}{path}").status_code == 200
