@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import attrs
 from compaction_ray_toys import PATIENCE_S
 
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.worker.body import WorkerStorage
+from forebay_state_api.errors import StorageError
 
 
 def test_a_look_ends_with_the_gateway():
@@ -30,3 +32,60 @@ def test_a_look_ends_with_the_gateway():
         return len(asyncio.all_tasks())
 
     assert asyncio.run(close_meanwhile()) == 1, "only this one is left"
+
+
+@attrs.define
+class SlowLooks:
+    """Storages whose looks wait for `go`."""
+
+    count: int = 0
+    began: threading.Semaphore = attrs.field(factory=lambda: threading.Semaphore(0))
+    go: threading.Event = attrs.field(factory=threading.Event)
+
+    def open(self, url, options):
+        self.count += 1
+        self.began.release()
+        self.go.wait(PATIENCE_S)
+        raise StorageError("away")
+
+    async def begun(self):
+        """Wait until another look has begun."""
+        assert await asyncio.to_thread(self.began.acquire, timeout=PATIENCE_S)
+
+    async def one_and_five_that_wait(self):
+        """Return the tasks of six callers; the look of the first one is under way."""
+        storages = GatewayStorages({"default": WorkerStorage("/")}, self.open)
+        first = asyncio.create_task(storages.look())
+        await self.begun()
+        others = [asyncio.create_task(storages.look()) for _ in range(5)]
+        await asyncio.sleep(0)
+        return first, others
+
+
+def test_callers_share_the_next_look_and_not_the_one_under_way():
+    """The one under way may have read the mark before the caller's other side changed it."""
+    looks = SlowLooks()
+
+    async def look():
+        first, others = await looks.one_and_five_that_wait()
+        looks.go.set()
+        await asyncio.gather(first, *others)
+
+    asyncio.run(look())
+    assert looks.count == 2
+
+
+def test_a_caller_that_goes_away_takes_the_look_of_nobody_along():
+    looks = SlowLooks()
+
+    async def look():
+        first, others = await looks.one_and_five_that_wait()
+        first.cancel()
+        await looks.begun()
+        others[0].cancel()  # it is the one that looks
+        await looks.begun()
+        looks.go.set()
+        await asyncio.gather(*others[1:])
+
+    asyncio.run(look())
+    assert looks.count == 3

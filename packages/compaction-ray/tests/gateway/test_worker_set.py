@@ -10,7 +10,7 @@ import pytest
 from compaction_ray_toys import LIMITS, Stage, counted, in_loop, settle, submission
 
 from forebay_compaction_ray.gateway.workers import least_occupied, round_robin
-from forebay_compaction_ray.messages import JobProgress
+from forebay_compaction_ray.messages import NO_STORAGE, JobProgress
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
@@ -233,6 +233,42 @@ async def test_a_worker_without_the_storage_takes_no_jobs_and_says_why():
     blind.marks = {"default": "mark"}
     await stage.later(LIMITS.ping_every_s)
     assert len(blind.ran) == 1
+
+
+@in_loop
+async def test_one_job_finds_all_workers_that_have_lost_the_storage():
+    stage = Stage()
+    workers = await stage.up(4)
+    job_id = await stage.submit()
+    first = next(worker for worker in workers if worker.ran)
+    lost = [first, *[worker for worker in workers if worker is not first][:2]]
+    for worker in lost:
+        worker.marks = {}
+    given = {"code": NO_STORAGE, "message": "not mounted"}
+    first.end(job_id, CompactionPhase.FAILED, CompactionFault.TRANSIENT, **given)
+    await settle()
+    view = await stage.core.poll(job_id)
+    assert (view.fault, view.code) == (CompactionFault.TRANSIENT, NO_STORAGE)
+    states = [shown["state"] for shown in stage.core.describe()["worker_list"]]
+    assert (states.count("unfit"), states.count("ready")) == (3, 1)
+    for worker in lost:
+        worker.marks = {"default": "mark"}
+    await stage.later(LIMITS.ping_every_s)
+    assert stage.core.hello().workers == 4
+
+
+@in_loop
+async def test_a_worker_that_loses_the_storage_while_it_drains_ends():
+    stage = Stage()
+    (worker,) = await stage.up()
+    job_id = await stage.submit()
+    stage.core.worker_set.scale(0)
+    worker.marks = {}
+    worker.end(job_id, CompactionPhase.FAILED, CompactionFault.TRANSIENT, code=NO_STORAGE)
+    await settle()
+    await stage.later(LIMITS.ping_every_s)
+    assert worker.killed
+    assert stage.core.describe()["worker_list"] == []
 
 
 @in_loop

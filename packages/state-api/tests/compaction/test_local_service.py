@@ -317,3 +317,15 @@ def test_a_process_that_ends_meanwhile_aborts_and_does_not_complain(bug: bool, p
     )
     assert f"CompactionPhase.{phase}" in ended.stdout
     assert ("Traceback" in ended.stderr) is bug
+
+
+def test_a_prefix_that_is_taken_is_one_line_and_costs_another_prefix(
+    service: LocalCompactionService, storage: ObjectStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage.child("q/count").put(job().claim_name, b"")
+    service.submit(job())
+    status = service.poll("j1", PATIENCE_S)
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
+    (line,) = caplog.records
+    assert line.exc_info is None
+    assert "is submitted again below another prefix" in line.message

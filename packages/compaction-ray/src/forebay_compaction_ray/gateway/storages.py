@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from forebay_compaction_ray import storage_mark
+from forebay_compaction_ray.gateway.shared import Shared
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.settings.redaction import redacted
@@ -30,8 +31,7 @@ class GatewayStorages:
         """Name → why the gateway does not find the mark now, for each storage where it does not."""
         self._places: Final = places
         self._open: Final = open_
-        self._looking: Final = asyncio.Lock()
-        self._looks = 0
+        self._looks: Final = Shared(self._look_at_all)
 
     @property
     def unusable(self) -> dict[str, str]:
@@ -49,12 +49,7 @@ class GatewayStorages:
         A known mark stays: the gateway's own machine may have lost the directory; see `mark_again`.
         It may take as long as the slowest storage. Callers that wait share the next look.
         """
-        looks = self._looks
-        async with self._looking:
-            if self._looks == looks:
-                self._looks += 1
-                for name in self.names:
-                    await self._look_at(name, self.marks.get(name))
+        await self._looks()
 
     async def mark_again(self, name: str) -> None:
         """Give up a known mark that nobody finds: take the one that is there now, or put one."""
@@ -70,6 +65,10 @@ class GatewayStorages:
             }
             for name, place in sorted(self._places.items())
         }
+
+    async def _look_at_all(self) -> None:
+        for name in self.names:
+            await self._look_at(name, self.marks.get(name))
 
     async def _look_at(self, name: str, known: str | None) -> None:
         read = storage_mark.put if known is None else storage_mark.read

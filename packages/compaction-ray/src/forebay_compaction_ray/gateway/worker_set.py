@@ -14,6 +14,7 @@ import attrs
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
+from forebay_compaction_ray.gateway.shared import Shared
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_handle import WorkerHandle, WorkerLostError
 from forebay_compaction_ray.gateway.workers import GatewayJob, Worker, WorkerPhase
@@ -55,6 +56,7 @@ class WorkerSet:
         self._lost: Final = lost
         self._numbers: Final = itertools.count()
         self.workers: Final[dict[str, Worker]] = {}
+        self._looks: Final = Shared(self._look_at_all)
         self._looks_soon = False
         self.formats: set[str] = set()
         """File formats that some present or past worker can compact."""
@@ -105,6 +107,9 @@ class WorkerSet:
         storage is marked again. While a worker finds it, only the others lack the directory.
         A worker that is silent is no witness. Callers that wait share the next look.
         """
+        await self._looks()
+
+    async def _look_at_all(self) -> None:
         await self._storages.look()
         found = await self._describe_all()
         gone = [
