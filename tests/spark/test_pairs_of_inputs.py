@@ -11,8 +11,10 @@ import struct
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from inspect import signature
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -68,6 +70,8 @@ OTHERS = [
     [(T.TimestampType(), [NOON, *OVERLAP])],
     [(T.TimestampNTZType(), [NOON.replace(tzinfo=None), *GAP])],
 ]
+HAS_COLLATIONS = "collation" in signature(T.StringType).parameters
+COLLATED = (T.StringType(*["UTF8_LCASE"] * HAS_COLLATIONS), ["b", "A", "B", "a"])
 FAMILIES = [INTEGERS, DECIMALS, FLOATS, *OTHERS]
 """Types of columns that can be a key together, and values; the first value is equal in all."""
 
@@ -139,6 +143,22 @@ def test_a_row_s_key_is_its_own_input_s(spark, paired):
     assert len(expected) < sum(map(len, given))  # some keys are in both inputs
 
 
+@pytest.mark.parametrize("wrong", [(0, "null"), (1, "null"), (1, "NaN")], ids=str)
+def test_a_row_without_a_key_is_named_with_its_own_input(spark, wrong):
+    side, what = wrong
+    values = [[1.5, 2.5], [1.5, 2.5]]
+    values[side][1] = None if what == "null" else NAN
+    sides = []
+    for number, (kind, _) in enumerate(FLOATS):
+        fields = T.StructType().add(f"k{number}", kind)
+        df = spark.createDataFrame([(value,) for value in values[number]], fields)
+        sides.append(keyed(df, f"k{number}", uid="u", parallelism=1))
+    shown = {"null": "None", "NaN": "nan"}[what]
+    says = f"key column 'k{side}' is {what} in record .*: {{'k{side}': {shown}}}"
+    with pytest.raises(PythonException, match=says):
+        sides[0].connect(sides[1]).process(Both(), SEEN).collect()
+
+
 def test_keys_of_two_families_are_refused(spark):
     """Spark's union would convert one of them, and lose digits or an hour of a zone."""
     kinds = [family[-1][0] for family in FAMILIES]
@@ -159,6 +179,7 @@ ORDERED = [
     (INTEGERS[3], DECIMALS[5]),
     *itertools.product([OTHERS[3][0], OTHERS[5][0]], repeat=2),
     *((other[0], other[0]) for other in OTHERS),
+    (COLLATED, COLLATED),
     (
         (T.DayTimeIntervalType(0, 1), [timedelta(hours=5), timedelta(hours=-7)]),
         (T.DayTimeIntervalType(0, 3), [timedelta(microseconds=5), timedelta(hours=5)]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from inspect import signature
 
 import pytest
 from pyspark.sql import types as T
@@ -69,6 +70,15 @@ def test_names_are_quoted():
 def test_types_that_cannot_be_keys(name):
     with pytest.raises(ConfigurationError, match="cannot be a key; types that can: tinyint"):
         key_columns(SCHEMA, ["s", name], "u")
+
+
+@pytest.mark.skipif(
+    "collation" not in signature(T.StringType).parameters, reason="collations came with pyspark 4"
+)
+def test_a_string_with_a_collation():
+    schema = T.StructType().add("c", T.StringType("UTF8_LCASE"))
+    with pytest.raises(ConfigurationError, match="'c' of type string collate UTF8_LCASE cannot"):
+        key_columns(schema, ["c"], "u")
 
 
 def test_no_column():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from inspect import signature
 
 import pyarrow as pa
 import pytest
@@ -91,6 +92,15 @@ def test_a_pair_that_no_type_holds(first, second):
     says = "'o' of type {} on the first and 'o' of type {} on the second keyed(), which".format
     assert says(*shown) in str(caught.value)
     assert "cast one of them" in str(caught.value)
+
+
+@pytest.mark.skipif(
+    "collation" not in signature(T.StringType).parameters, reason="collations came with pyspark 4"
+)
+def test_strings_of_two_collations():
+    with pytest.raises(ConfigurationError, match="type string collate UTF8_LCASE on the second"):
+        widened(T.StringType(), T.StringType("UTF8_LCASE"))
+    assert widened(T.StringType("UTF8_LCASE"), T.StringType("UTF8_LCASE")) is None
 
 
 @pytest.mark.parametrize(
