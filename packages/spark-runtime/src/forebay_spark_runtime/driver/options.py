@@ -10,6 +10,7 @@ import attrs
 from pyspark.sql.types import UserDefinedType
 
 from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.driver.parallelism import warn_of_parallelism
 from forebay_state_api.engine.arguments import (
     ERROR_COLUMN,
     checked_flag,
@@ -105,9 +106,11 @@ def operator_options(
             f"operator {uid!r}: restore_from= needs query=: without it the state of a bounded "
             "DataFrame is dropped at its end"
         )
+    subtasks = checked_parallelism(parallelism, most, uid)
+    warn_of_parallelism(subtasks, most, uid)
     return KeyedOptions(
         uid=uid,
-        parallelism=checked_parallelism(parallelism, most, uid),
+        parallelism=subtasks,
         max_parallelism=most,
         batch=batch,
         state_dir=directory,
