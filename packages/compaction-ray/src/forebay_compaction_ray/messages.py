@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import attrs
 
 from forebay_compaction_ray.protocol import MalformedMessageError, pack
-from forebay_state_api.contract.checksummed import known_fields
+from forebay_state_api.contract.checksummed import typed_fields
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
@@ -29,8 +29,8 @@ class Message(attrs.AttrsInstance):
         Fields that this release does not know are left out: a newer one may send more.
         """
         try:
-            return cls(**known_fields(cls, plain))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return cls(**typed_fields(cls, plain))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise MalformedMessageError(f"a malformed {cls.__name__}: {error!r}") from error
 
 
@@ -45,7 +45,9 @@ def _job(given: CompactionJob | Mapping[str, Any]) -> CompactionJob:
 
 
 def _names(given: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(str, given))
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        raise TypeError(f"{given!r} is not a list of names")
+    return tuple(given)
 
 
 def _counts(given: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,8 @@ import attrs
 import pytest
 from compaction_ray_toys import LIMITS, Stage, counted, in_loop, submission
 
-from forebay_compaction_ray.protocol import RefusedError
+from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.protocol import MalformedMessageError, RefusedError, pack
 from forebay_compaction_ray.worker.body import EXAMINED
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.files import StateFile
@@ -134,3 +135,49 @@ async def test_a_job_of_a_format_that_no_worker_has_ends_once_workers_are_up():
     view = await stage.core.poll(early)
     assert (view.phase, view.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
     assert view.code == "unknown_format"
+
+
+WRONG = (None, [], ["x"], {}, {"x": 1}, 5, 1.5, math.nan, b"x", True, "x", "", [[]], {"x": []})
+"""Values that are of another type than some field, or do not fit it."""
+FREE = {"meta", "options"}
+"""Fields whose content belongs to the format."""
+
+
+def places(plain, path=()):
+    """Yield the path to each value of plain data."""
+    yield path
+    parts = plain.items() if isinstance(plain, dict) else ()
+    parts = enumerate(plain) if isinstance(plain, list | tuple) else parts
+    for key, value in parts:
+        if path[-1:] not in [(name,) for name in FREE]:
+            yield from places(value, (*path, key))
+
+
+def replaced(plain, path, value):
+    """Return plain data with another value at one place."""
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(plain, dict):
+        return {**plain, first: replaced(plain[first], rest, value)}
+    return [replaced(one, rest, value) if at == first else one for at, one in enumerate(plain)]
+
+
+@in_loop
+async def test_a_value_of_a_wrong_type_is_refused_as_such():
+    """No other error for any message; what is taken has the types of the message."""
+    whole = submission(inputs=[file("a")]).to_plain()
+    taken = 0
+    for path in places(whole):
+        for wrong in WRONG:
+            given = replaced(whole, path, wrong)
+            stage = Stage()
+            await stage.up()
+            try:
+                made = Submission.from_plain(given)
+                stage.core.submit(made)
+            except (MalformedMessageError, RefusedError):
+                continue
+            taken += 1
+            assert pack(made.to_plain()) == pack(given), (path, wrong)
+    assert taken < 60

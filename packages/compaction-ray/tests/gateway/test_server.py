@@ -235,6 +235,26 @@ def test_what_clients_tell_is_counted_if_it_is_known(serve):
     }
 
 
+@pytest.mark.parametrize("wrong", [None, ["a"], {"a": 1}, 5.5, True, b"a"], ids=repr)
+@pytest.mark.parametrize(
+    ("method", "name", "right"),
+    [
+        ("Poll", "job_id", {}),
+        ("Poll", "wait_s", {"job_id": "a"}),
+        ("Release", "job_id", {}),
+        ("Check", "storage", {"worker": "w"}),
+        ("Check", "worker", {"storage": "s"}),
+        ("Scale", "workers", {}),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_malformed(serve, method, name, right, wrong):
+    if (name, wrong) == ("wait_s", 5.5):
+        return
+    with serve() as gateway, pytest.raises(RefusedError) as refused:
+        asking(gateway.address).call(method, {**right, name: wrong})
+    assert refused.value.code == "malformed", refused.value
+
+
 @pytest.mark.parametrize("service", ["", SERVICE])
 def test_the_health_check_of_kubernetes(serve, service):
     with serve() as gateway, grpc.insecure_channel(gateway.address) as channel:

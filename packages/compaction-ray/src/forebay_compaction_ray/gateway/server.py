@@ -112,8 +112,8 @@ class GatewayServer:
         return {
             "Hello": lambda asked: core.greet(Hello.from_plain(asked)),
             "Submit": lambda asked: core.submit(Submission.from_plain(asked)),
-            "Poll": lambda asked: core.poll(str(asked["job_id"]), float(asked.get("wait_s", 0.0))),
-            "Release": lambda asked: core.release(str(asked["job_id"])),
+            "Poll": lambda asked: core.poll(_text(asked, "job_id"), _seconds(asked, "wait_s")),
+            "Release": lambda asked: core.release(_text(asked, "job_id")),
             "Describe": lambda _: core.describe(),
             "Check": self._check,
             "Scale": self._scale,
@@ -137,7 +137,7 @@ class GatewayServer:
                 refusal = refused
             except MalformedMessageError as malformed:
                 refusal = RefusedError("malformed", str(malformed))
-            except (KeyError, TypeError, ValueError) as fault:
+            except (LookupError, TypeError, ValueError, OverflowError) as fault:
                 refusal = RefusedError("malformed", f"{name}: {fault!r}")
             except Exception as fault:  # noqa: BLE001 - a caller must be answered
                 _log.exception("%s failed", name)
@@ -160,12 +160,13 @@ class GatewayServer:
             raise RefusedError("token", "the token is missing or wrong: see token-file")
 
     async def _check(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"found": await self._core.check(str(request["storage"]), str(request["worker"]))}
+        storage, worker = _text(request, "storage"), _text(request, "worker")
+        return {"found": await self._core.check(storage, worker)}
 
     async def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        workers = int(request["workers"])
-        if workers < 0:
-            raise RefusedError("malformed", f"{workers} workers")
+        workers = request["workers"]
+        if type(workers) is not int or workers < 0:
+            raise RefusedError("malformed", f"{workers!r} workers")
         return await self._order(workers=workers)
 
     async def _order(self, **order: Any) -> Mapping[str, Any]:
@@ -183,6 +184,22 @@ class GatewayServer:
             ) from error
         self._core.follow(**order)
         return self._core.describe()
+
+
+def _text(request: Mapping[str, Any], name: str) -> str:
+    """Return a field of a request; `TypeError` if it is no text."""
+    value = request[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {type(value).__name__}, not text")
+    return value
+
+
+def _seconds(request: Mapping[str, Any], name: str) -> float:
+    """Return a field of a request, by default 0; `TypeError` if it is no number."""
+    value = request.get(name, 0.0)
+    if type(value) not in (int, float):
+        raise TypeError(f"{name} is {type(value).__name__}, not a number")
+    return float(value)
 
 
 def reachable(host: str) -> str:

@@ -23,6 +23,15 @@ _FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<4sBQ")
 _CHECKSUM_BYTES: Final = 16
 
+_PLAIN_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "bool": (bool,),
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "Mapping[str, Any]": (dict,),
+}
+"""The annotation of a field → the types of its values in a payload."""
+
 T = TypeVar("T")
 
 
@@ -76,6 +85,22 @@ def known_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> 
     """Return the fields of ``cls`` in ``payload``, without those that a newer release added."""
     names = {field.name for field in attrs.fields(cls)}
     return {name: value for name, value in payload.items() if name in names}
+
+
+def typed_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `known_fields` of a payload from outside.
+
+    Raises `TypeError` for a value that is not of its field's type, if that is one of plain data.
+    """
+    fields = known_fields(cls, payload)
+    for field in attrs.fields(cls):
+        expected = _PLAIN_TYPES.get(str(field.type))
+        if expected is None or field.name not in fields:
+            continue
+        value = fields[field.name]
+        if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
+            raise TypeError(f"{field.name} is {type(value).__name__}, not {field.type}")
+    return fields
 
 
 def _checked_end(data: bytes, name: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 import msgpack
 
-from forebay_state_api.contract.checksummed import known_fields, unseal
+from forebay_state_api.contract.checksummed import typed_fields, unseal
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
@@ -123,9 +123,9 @@ class CompactionJob:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionJob:
         """Inverse of `to_plain`; ignores fields that a later release added."""
-        inputs = [_file_from_plain(file) for file in plain["inputs"]]
-        groups = KeyGroupRange(*plain["range"])
-        return cls(**{**known_fields(cls, plain), "inputs": inputs, "range": groups})
+        inputs = _files_from_plain(plain["inputs"])
+        groups = _range_from_plain(plain["range"])
+        return cls(**{**typed_fields(cls, plain), "inputs": inputs, "range": groups})
 
 
 @attrs.frozen(kw_only=True)
@@ -152,8 +152,8 @@ class CompactionResult:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionResult:
         """Inverse of `to_plain`; ignores fields that a later release added."""
-        outputs = [_file_from_plain(file) for file in plain["outputs"]]
-        return cls(**{**known_fields(cls, plain), "outputs": outputs})
+        outputs = _files_from_plain(plain["outputs"])
+        return cls(**{**typed_fields(cls, plain), "outputs": outputs})
 
 
 def _file_to_plain(file: StateFile) -> dict[str, Any]:
@@ -166,10 +166,23 @@ def _file_to_plain(file: StateFile) -> dict[str, Any]:
     }
 
 
+def _files_from_plain(plain: Any) -> list[StateFile]:
+    """Inverse of `_file_to_plain`, for a list."""
+    if not isinstance(plain, list):
+        raise TypeError(f"the files are {type(plain).__name__}, not a list")
+    return [_file_from_plain(file) for file in plain]
+
+
+def _range_from_plain(plain: Any) -> KeyGroupRange:
+    start, end = plain
+    if type(start) is not int or type(end) is not int:
+        raise TypeError(f"the key groups are {start!r} to {end!r}")
+    return KeyGroupRange(start, end)
+
+
 def _file_from_plain(plain: Mapping[str, Any]) -> StateFile:
-    """Inverse of `_file_to_plain`."""
-    fields = known_fields(StateFile, plain)
-    return StateFile(**{**fields, "range": KeyGroupRange(*plain["range"])})
+    fields = typed_fields(StateFile, plain)
+    return StateFile(**{**fields, "range": _range_from_plain(plain["range"])})
 
 
 def _in_order(value: Any) -> Any:
