@@ -279,7 +279,11 @@ def test_the_command_checks_key_columns_before_a_start(tmp_path, declared, says)
     key = declared.format(stopped.kind)
     found = CliRunner().invoke(main, ["state", "schema", *options, "--key", key, "--json"])
     assert found.exit_code == bool(says), found.output
-    assert says in json.loads(found.stdout)["key_misfit"]
+    plain = json.loads(found.stdout)
+    assert says in plain["key_misfit"]
+    assert plain["key_columns"] == [[{"name": "at", "kind": "timestamp"}]]
+    shown = CliRunner().invoke(main, ["state", "schema", *options]).stdout
+    assert "key datetime, keyed by at timestamp\n" in shown
 
 
 def test_names_that_a_terminal_would_obey(run):

@@ -143,6 +143,10 @@ def _plain(
         "backend": made.backend,
         "max_parallelism": made.made.max_parallelism,
         "key": None if key is None else describe_type(key),
+        "key_columns": [
+            [{"name": one.name, "kind": one.kind} for one in columns]
+            for columns in KeyedBy.of(made).inputs
+        ],
         "states": [
             attrs.asdict(one) | ({} if sizes is None else {"bytes": sizes.get(one.name)})
             for one in schema.stored_states(reader.manifests)
@@ -166,7 +170,7 @@ def _show(
     click.echo(
         f"version {plain['version']} ({finality_text(final=plain['final'])}), run {plain['run']}, "
         f"backend {plain['backend']}, max parallelism {plain['max_parallelism']}, "
-        f"key {plain['key'] or '-'}"
+        f"key {plain['key'] or '-'}{_keyed_by(reader)}"
     )
     stored, verdicts = schema.stored_states(reader.manifests), check.verdicts
     rows: list[list[Any]] = [[one.name, one.kind, one.type, _ttl(one)] for one in stored]
@@ -221,6 +225,12 @@ def _lines(state: str, changes: Sequence[FieldChange]) -> Iterator[str]:
             yield f"ADDS     {where}: stored values get its default"
         else:
             yield f"RENAMES  {where}: was {one.former}"
+
+
+def _keyed_by(reader: VersionReader) -> str:
+    """Return the key columns of each input, as far as they are stored."""
+    inputs = KeyedBy.of(reader.manifests[0]).inputs
+    return "".join(f", keyed by {', '.join(map(str, columns))}" for columns in inputs)
 
 
 def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
