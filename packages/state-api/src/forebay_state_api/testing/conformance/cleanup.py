@@ -117,7 +117,7 @@ class CleanupTests(BackendSubject):
         live = [ABSENT, [(written, 3)], {"b": (written, 3)}, ABSENT, ABSENT, {2: (written, 3)}]
         _write_until(job, lambda: job.peek_all(KEYS) == [live] * len(KEYS))
         assert job.scripts([(key, READS) for key in KEYS]) == [
-            [None, [3], [("b", 3)], None, None, [(2, 3)]]
+            [DEFAULT, [3], [("b", 3)], None, None, [(2, 3)]]
         ] * len(KEYS)
 
     @pytest.mark.parametrize("way", list(WAYS))
