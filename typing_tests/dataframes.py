@@ -171,7 +171,14 @@ def every_argument(df: DataFrame) -> None:
         read_ahead=False,
         drain_timeout=timedelta(minutes=5),
     )
-    keyed(df, "user", restore_from="q", allowed_lateness=timedelta(hours=1), drain_timeout="5min")
+    keyed(
+        df,
+        "user",
+        uid="u",
+        restore_from="q",
+        allowed_lateness=timedelta(hours=1),
+        drain_timeout="5min",
+    )
     unordered_wait(
         df,
         answer,
@@ -209,6 +216,8 @@ def spark_connect(df: ConnectDataFrame) -> None:
 def refused(df: DataFrame, rows: list[Click], at: datetime) -> None:
     keyed(rows, "user", uid="u")  # type: ignore[arg-type]
     keyed(df, 1, uid="u")  # type: ignore[arg-type]
+    keyed(df, "user")  # type: ignore[call-arg]
+    keyed(df, "user", uid=None)  # type: ignore[arg-type]
     keyed(df, "user", uid="u", state_directory="s")  # type: ignore[call-arg]
     keyed(df, "user", uid="u", allowed_lateness=at)  # type: ignore[arg-type]
     keyed(df, "user", uid="u", restore_from=3)  # type: ignore[arg-type]

@@ -19,10 +19,10 @@ class Family:
 
 
 FAMILIES: Final = (
-    Family("function", "function", ("decode", "function")),
+    Family("function", "function", ("function",)),
     Family("state", "state", ("read_ahead", "state_wait")),
     Family("calls", "calls", ("call_wait",)),
-    Family("input", "input", ("input",)),
+    Family("input", "input, decode", ("input", "decode")),
     Family("output", "output", ("output", "output_wait")),
     Family("open", "open", ("open",)),
     Family(

@@ -315,7 +315,7 @@ def broadcast(df: DataFrame, *, order_by: str | Sequence[str] | None = None) -> 
 def keyed(
     df: DataFrame,
     *columns: str,
-    uid: str | None = None,
+    uid: str,
     key_alias: Mapping[str, str] | None = None,
     parallelism: int | None = None,
     max_parallelism: int = 128,
@@ -345,8 +345,7 @@ def keyed(
 
     :param df: the input, bounded or streaming, of classic Spark or Spark Connect.
     :param columns: names of the key columns, at least one.
-    :param uid: name of the operator's state within the query; required. Keep it when the job
-        changes.
+    :param uid: name of the operator's state within the query. Keep it when the job changes.
     :param key_alias: key column → the name under which stored state knows it, for columns that were
         renamed. State is not continued under a key column of another name. Default: none.
     :param parallelism: number of subtasks, each with its range of key groups. A change at the next
