@@ -102,6 +102,7 @@ class AnotherContract(SqliteBackend):
 
 @caught_by(TableTests.test_the_class_says_what_it_is)
 class ShoutedName(SqliteBackend):
+    contract_version = 2
     name = "SQLite"
 
 

@@ -59,6 +59,7 @@ class Server:
 class ServerBackend(SqliteBackend):
     """Rows under anchors; what an opened range holds is in a scratch database as in its base."""
 
+    contract_version: ClassVar[int] = 2
     name: ClassVar[str] = "server"
     options: ClassVar[Mapping[str, Setting]] = {
         **SqliteBackend.options,

@@ -26,6 +26,7 @@ def test_ten_lines_are_enough(tmp_path):
         "class TestNothing(StateBackendTests):\n"
         "    pass\n"
         "class Forgetful(MyBackend):\n"
+        "    contract_version = 2\n"
         "    def commit(self, version):\n"
         "        self._tables.clear()\n"
         "        return super().commit(version)\n"

@@ -71,7 +71,8 @@ class TableTests(BackendSubject):
         backend.close()
 
     def test_the_class_says_what_it_is(self, backend_class: type[StateBackend]) -> None:
-        assert problem_of(BACKENDS, backend_class) == "", "as a plugin it would be broken"
+        problem = problem_of(BACKENDS, backend_class)
+        assert not problem, f"as a plugin, {backend_class.__name__} would be broken: it {problem}"
         assert isinstance(backend_class.capabilities, Capability)
         assert all(name == setting.name for name, setting in backend_class.options.items())
 
