@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -63,17 +63,26 @@ class DeclaredState:
         """Whether it is a point state whose cells are not all in memory."""
         return self.spec.shape is Shape.POINT and not self.state.space_of(None).complete
 
-    def read_ahead(self, wanted: Mapping[Any, int], batch_size: int, executor: Executor) -> int:
-        """Fetch the cells of ``wanted`` (key → key group) that are not known yet."""
+    def read_ahead(
+        self, wanted: Mapping[Any, int], batch_size: int, executor: Executor
+    ) -> Callable[[], int]:
+        """Begin to fetch the cells of ``wanted`` (key → key group) that are not known yet.
+
+        The result waits until they are there, and returns their number.
+        """
         space = self.state.space_of(None)
         cells, dirty = space.cells, space.dirty
         unknown = [(group, key) for key, group in wanted.items() if key not in cells]
         batches = [unknown[i : i + batch_size] for i in range(0, len(unknown), batch_size)]
         answers = executor.map(self._read_batch, batches)
-        for batch, values in zip(batches, answers, strict=True):
-            for (_, key), value in zip(batch, values, strict=True):
-                put_cell_under(cells, dirty, key, value)
-        return len(unknown)
+
+        def take() -> int:
+            for batch, values in zip(batches, answers, strict=True):
+                for (_, key), value in zip(batch, values, strict=True):
+                    put_cell_under(cells, dirty, key, value)
+            return len(unknown)
+
+        return take
 
     def _read_batch(self, batch: Sequence[tuple[int, Any]]) -> Sequence[Any]:
         started = perf_counter()
@@ -105,7 +114,7 @@ class DeclaredState:
         has_content: Iterable[bool]
         if self.spec.shape is Shape.POINT:
             if not space.complete:
-                self.read_ahead(groups, host.settings.batch_size, host.scheduler.reads.executor())
+                self.read_ahead(groups, host.settings.batch_size, host.scheduler.reads.executor())()
             has_content = [self._any_content([space.cells.get(key, ABSENT)]) for key in groups]
         elif space.complete:
             has_content = [self._any_content(space.cells.get(key, ())) for key in groups]

@@ -668,10 +668,9 @@ class Engine:
             return
         wanted = dict(zip(keys, groups, strict=True))
         with self.measures.clock.during(Phase.READ_AHEAD):
-            for state in states:
-                self.counters.read_ahead_cells += state.read_ahead(
-                    wanted, self.settings.batch_size, self.scheduler.reads.executor()
-                )
+            size, executor = self.settings.batch_size, self.scheduler.reads.executor()
+            begun = [state.read_ahead(wanted, size, executor) for state in states]
+            self.counters.read_ahead_cells += sum(take() for take in begun)
 
     def _spill(self) -> None:
         """Hand writes over if too many cells are held in memory."""
