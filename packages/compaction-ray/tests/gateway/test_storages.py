@@ -8,9 +8,11 @@ import threading
 import attrs
 from compaction_ray_toys import PATIENCE_S
 
+from forebay_compaction_ray.gateway import storages as module
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.errors import StorageError
+from forebay_state_api.storage.opening import open_storage
 
 
 def test_a_look_ends_with_the_gateway():
@@ -89,3 +91,30 @@ def test_a_caller_that_goes_away_takes_the_look_of_nobody_along():
 
     asyncio.run(look())
     assert looks.count == 3
+
+
+def test_a_storage_that_hangs_does_not_keep_the_others(monkeypatch, tmp_path):
+    """A dead mount: its one late answer is taken by a later look, and takes one thread."""
+    monkeypatch.setattr(module, "_ANSWER_S", 0.01)
+    go, opened = threading.Event(), []
+
+    def open_(url, options):
+        opened.append(url)
+        if url == "dead":
+            go.wait(PATIENCE_S)
+        return open_storage(str(tmp_path / url))
+
+    async def look():
+        places = {name: WorkerStorage(name) for name in ("dead", "well")}
+        storages = GatewayStorages(places, open_)
+        while "well" not in storages.marks:
+            await storages.look()
+        await storages.look()
+        assert "no answer from it within 0.01 s" in storages.unusable["dead"]
+        assert opened.count("dead") == 1
+        go.set()
+        while "dead" not in storages.marks:
+            await storages.look()
+        assert storages.problems == {}
+
+    asyncio.run(look())

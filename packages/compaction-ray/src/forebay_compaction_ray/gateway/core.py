@@ -240,6 +240,7 @@ class GatewayCore:
         """End all workers; running jobs are lost, and waiting jobs never start."""
         self._closed = True
         self.worker_set.close()
+        self.storages.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -11,8 +11,12 @@ from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.gateway.shared import Shared
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import StorageError
 from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage.opening import open_storage
+
+_ANSWER_S: Final = 3.0
+"""Longest wait of a look for a storage."""
 
 
 class GatewayStorages:
@@ -31,6 +35,8 @@ class GatewayStorages:
         """Name → why the gateway does not find the mark now, for each storage where it does not."""
         self._places: Final = places
         self._open: Final = open_
+        self._answers: Final[dict[str, asyncio.Future[str | None]]] = {}
+        """Name → the answer of a storage that is waited for."""
         self._looks: Final = Shared(self._look_at_all)
 
     @property
@@ -47,13 +53,19 @@ class GatewayStorages:
         """Read the marks of all storages, and mark those that the gateway has never seen marked.
 
         A known mark stays: the gateway's own machine may have lost the directory; see `mark_again`.
-        It may take as long as the slowest storage. Callers that wait share the next look.
+        It waits some seconds for a storage; a later look has its late answer. Callers that wait
+        share the next look.
         """
         await self._looks()
 
     async def mark_again(self, name: str) -> None:
         """Give up a known mark that nobody finds: take the one that is there now, or put one."""
         await self._look_at(name, None)
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        for answer in self._answers.values():
+            answer.cancel()
 
     def to_plain(self) -> dict[str, dict[str, str]]:
         """Describe the storages for clients and for display."""
@@ -67,8 +79,8 @@ class GatewayStorages:
         }
 
     async def _look_at_all(self) -> None:
-        for name in self.names:
-            await self._look_at(name, self.marks.get(name))
+        looks = (self._look_at(name, self.marks.get(name)) for name in self.names)
+        await asyncio.gather(*looks)
 
     async def _look_at(self, name: str, known: str | None) -> None:
         read = storage_mark.put if known is None else storage_mark.read
@@ -78,9 +90,9 @@ class GatewayStorages:
             self.problems[name] = f"the gateway cannot use it: {str(error) or repr(error)}"
             return
         if known is None and found is not None:
-            known = self.marks[name] = found
+            self.marks[name] = found
         self.problems.pop(name, None)
-        if found != known:
+        if found != (known := self.marks.get(name)):
             self.problems[name] = (
                 f"it has {storage_mark.shown(found)} on {platform.node()}, the gateway's machine, "
                 f"and {storage_mark.shown(known)} where workers have it: mount the same directory "
@@ -88,5 +100,18 @@ class GatewayStorages:
             )
 
     async def _with(self, name: str, do: Callable[[ObjectStorage], str | None]) -> str | None:
-        place = self._places[name]
-        return await asyncio.to_thread(lambda: do(self._open(place.url, place.options)))
+        """Use a storage on a thread: one at a time for each storage, since a dead mount hangs."""
+        if (answer := self._answers.get(name)) is None:
+            place = self._places[name]
+            work = asyncio.to_thread(lambda: do(self._open(place.url, place.options)))
+            answer = self._answers[name] = asyncio.ensure_future(work)
+        try:
+            answered, _ = await asyncio.wait({answer}, timeout=_ANSWER_S)
+        except asyncio.CancelledError:
+            self._answers.pop(name, None)
+            answer.cancel()
+            raise
+        if not answered:
+            raise StorageError(f"no answer from it within {_ANSWER_S:g} s", transient=True)
+        self._answers.pop(name, None)
+        return answer.result()
