@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import attrs
 
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
+from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
-from forebay_state_api.reading.positions import Position
 from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.contents import what_is_there
@@ -20,8 +19,8 @@ from forebay_state_api.versions.finality import Shown, is_final, newest_shown, s
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.markers import list_version
-from forebay_state_api.versions.opening import absent, is_complete
-from forebay_state_api.versions.reader import VersionReader, open_version
+from forebay_state_api.versions.opening import absent
+from forebay_state_api.versions.reader import VersionReader, gone, open_version
 from forebay_state_api.versions.savepoints import read_savepoint
 from forebay_state_api.versions.timeline import newest_complete
 
@@ -132,28 +131,18 @@ class ReadFrom:
 
         Raises `VersionGoneError` if it is not stored any more, `CorruptStateError` for damage.
         """
-        try:
-            return open_version(
-                self.storage,
-                uid=self.uid,
-                version=at.version,
-                run_key=at.run_key,
-                range=key_groups,
-                lease=lease,
-            )
-        except CorruptStateError as error:
-            listing = list_version(self.storage, at.version).of_run(at.run_key or "")
-            if listing.torn or is_complete(listing):
-                raise
-            raise self.gone(at) from error
-
-    def gone(self, at: RunVersion, how_to_go_on: str = "Open a newer one") -> VersionGoneError:
-        """Return the error for a version that is not stored any more, or not all of it."""
-        listing = list_version(self.storage, at.version).of_run(at.run_key or "")
-        return VersionGoneError(
-            f"version {Position.of(at)} of operator {self.uid!r} in {self.storage.url} is not "
-            f"stored any more: {absent(listing)}the janitor deleted it. {how_to_go_on}"
+        return open_version(
+            self.storage,
+            uid=self.uid,
+            version=at.version,
+            run_key=at.run_key,
+            range=key_groups,
+            lease=lease,
         )
+
+    def gone(self, at: RunVersion, how_to_go_on: str) -> VersionGoneError:
+        """Return the error for a version that is not stored any more."""
+        return gone(self.storage, at, self.uid, how_to_go_on)
 
     def _not_shown(self, version: int | None, *, provisional: bool) -> ConfigurationError:
         newest = newest_complete(self.storage, list_epochs(self.storage))

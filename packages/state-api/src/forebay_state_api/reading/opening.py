@@ -65,7 +65,8 @@ def open_state(
     :param query: the query's id, or the name that was passed as ``query=``.
     :param uid: the operator's uid.
     :param version: a number, the name of a savepoint, or ``None`` for the newest version. A number
-        counts in the current timeline; if it was skipped, the version below it is opened.
+        counts in the current timeline; if it was skipped, the version below it is opened, and if it
+        was deleted it is refused.
     :param run: with a number: the key of the run that made it, also in an abandoned timeline.
     :param provisional: accept a version that a replay of its batch may replace.
     :param show_expired: show data that have expired at the version's time, too.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Self
 
-from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.versions import layout, opening
@@ -86,7 +86,8 @@ def open_version(
     to open (default: all), computed with ``max_parallelism``. With ``run_key`` only versions made
     by that run count. ``lease`` is how long the pin holds without a renewal. Raises
     `ConfigurationError` when there is no such version or it was made with a different max
-    parallelism, `CorruptStateError` when it is incomplete or was deleted in the meantime.
+    parallelism, `CorruptStateError` when it is incomplete or damaged, `VersionGoneError` when it
+    was deleted in the meantime, or a version of ``run_key`` before.
     """
     if version is not None and run_key is not None:
         origin = RunVersion(version=version, run_key=run_key)
@@ -98,10 +99,33 @@ def open_version(
         progress.stage("checking files")
         names = _checked_files(storage, origin, uid, found)
         pin.renew(names)
-    except BaseException:
+    except BaseException as error:
         pin.close()
+        if isinstance(error, CorruptStateError):
+            _check_stored(storage, origin, uid, error)
         raise
     return VersionReader(pin, origin, found)
+
+
+def _check_stored(
+    storage: ObjectStorage, origin: RunVersion, uid: str, error: CorruptStateError
+) -> None:
+    """Raise `VersionGoneError` if a version is not damaged, but was deleted."""
+    listing = list_version(storage, origin.version).of_run(origin.run_key or "")
+    if not listing.torn and not opening.is_complete(listing):
+        raise gone(storage, origin, uid) from error
+
+
+def gone(
+    storage: ObjectStorage, at: RunVersion, uid: str, how_to_go_on: str = "Open a newer one"
+) -> VersionGoneError:
+    """Return the error for a version that is not stored any more, or not all of it."""
+    missing = opening.absent(list_version(storage, at.version).of_run(at.run_key or ""))
+    why = "the janitor is deleting it, or it was never completed"
+    return VersionGoneError(
+        f"version {at.version}@{at.run_key} of operator {uid!r} in {storage.url} is not stored any "
+        f"more: {missing}{why if missing else 'the janitor deleted it'}. {how_to_go_on}"
+    )
 
 
 def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> RunVersion:
