@@ -30,6 +30,10 @@ class Histogram:
         last = _bucket(duration_s)
         return sum(times for bucket, times in self.counts.items() if bucket <= last)
 
+    def include(self, other: Histogram) -> None:
+        """Count the durations of another histogram, too, at the cost of its buckets alone."""
+        self.counts.update(other.counts)
+
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(self.counts + other.counts)
 
