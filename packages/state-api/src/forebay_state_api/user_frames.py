@@ -61,7 +61,7 @@ def frames_outside(error: BaseException) -> list[tuple[FrameType, int]]:
 
 
 def users_stack(frame: FrameType) -> str:
-    """Return the stack of user's code that runs, with the libraries that it has called.
+    """Return the stack of user's code that runs, which ends with the line that called a library.
 
     ``frame`` is the innermost one of a thread. Returns an empty text if Forebay's own code runs, or
     code that it has called.
@@ -70,7 +70,8 @@ def users_stack(frame: FrameType) -> str:
     own = [one for one in frames if not one.f_code.co_filename.startswith(LIBRARIES)]
     if not own or _is_ours(own[0]):
         return ""
-    outside = [(one, one.f_lineno) for one in reversed(frames) if not _is_ours(one)]
+    callers = frames[frames.index(own[0]) :]
+    outside = [(one, one.f_lineno) for one in reversed(callers) if not _is_ours(one)]
     shown = traceback.StackSummary.extract(iter(outside[-SHOWN_FRAMES:]))
     return "".join(shown.format()).rstrip()
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from forebay_state_api.engine import loop_watch
 from forebay_state_api.testing import FunctionHarness
+from forebay_state_api.user_frames import users_stack
 
 pytestmark = pytest.mark.long
 
@@ -68,3 +74,78 @@ def test_code_that_waits_is_no_code_that_blocks(caplog: pytest.LogCaptureFixture
     with FunctionHarness(waits, "k", uid="patient") as harness:
         harness.process(ROWS)
     assert "synchronous code" not in caplog.text
+
+
+class Watched:
+    """A subtask whose loop does not turn, as a watch sees it."""
+
+    in_flight = 1
+    must_stop_at = None
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.loop = SimpleNamespace(call_soon_threadsafe=lambda _: None)
+        self.scheduler = SimpleNamespace(context=SimpleNamespace(operator_uid="slow"))
+
+
+@pytest.fixture
+def blocked() -> Iterator[int]:
+    """A thread in which code of the user's waits."""
+    waiting, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        waiting.set()
+        ended.wait()  # in which the library's code runs
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    waiting.wait()
+    assert thread.ident is not None
+    while sys._current_frames()[thread.ident].f_code.co_name == "work":
+        pass
+    yield thread.ident
+    ended.set()
+    thread.join()
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, blocked: int) -> Any:
+    """Return a function that looks at a blocked loop, and whether there was a warning."""
+
+    def looked(*, looks: int, each_s: float, waited_s: float) -> bool:
+        now = [0.0]
+        monkeypatch.setattr(loop_watch.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(loop_watch, "_waited_for_cpu_s", lambda _: now[0] * waited_s)
+        monkeypatch.setattr(loop_watch, "BLOCKED_S", 1.0)
+        watch, awaits = loop_watch.LoopWatch(), Watched(blocked)
+        watch.add(awaits)  # type: ignore[arg-type]
+        for _ in range(looks):
+            for one, beat in list(watch._beats.items()):
+                watch._look(one, beat)
+            now[0] += each_s
+        return "synchronous code" in caplog.text
+
+    return looked
+
+
+def test_a_loop_that_is_blocked_is_reported(looked: Any) -> None:
+    assert looked(looks=6, each_s=0.25, waited_s=0.0)
+
+
+def test_code_that_waits_for_a_cpu_is_not_blamed(looked: Any) -> None:
+    assert not looked(looks=40, each_s=0.25, waited_s=0.9)
+
+
+def test_looks_that_are_late_are_not_the_code_s_fault(looked: Any) -> None:
+    assert not looked(looks=4, each_s=100.0, waited_s=0.0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's schedstat")
+def test_how_long_a_thread_waited_for_a_cpu() -> None:
+    assert loop_watch._waited_for_cpu_s(threading.get_ident()) > 0
+    assert loop_watch._waited_for_cpu_s(-1) == 0
+
+
+def test_the_stack_ends_with_the_user_s_own_line(blocked: int) -> None:
+    stack = users_stack(sys._current_frames()[blocked])
+    assert stack.splitlines()[-1].strip() == "ended.wait()  # in which the library's code runs"

@@ -4,6 +4,8 @@ It also stops loops on which cancelled code spins.
 
 A thread posts a beat to the loops of running subtasks a few times per second. A beat that did not
 run in time, while the user's code is on the loop's thread, means that this code blocks all calls.
+What counts is the time in which the thread ran or was blocked. On a machine with too much to do it
+also waits for a CPU, and so does the thread that looks: neither is the code's fault.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -41,7 +44,12 @@ _warned: Final[set[str]] = set()
 class _Beat:
     """A call on a loop, which shows that it turns."""
 
-    posted: float
+    looked: float
+    """When it was posted, or looked at last."""
+    waited_s: float = 0.0
+    """How long the loop's thread had waited for a CPU when it was posted."""
+    blocked_s: float = 0.0
+    """How long it has been looked at, without the time by which looks were late."""
     done: bool = False
 
     def run(self) -> None:
@@ -91,10 +99,26 @@ class LoopWatch:
         if stop_at is not None and now >= stop_at:
             _call_on(awaits, awaits.loop.stop)
         if beat.done:
-            self._beats[awaits] = again = _Beat(now)
+            self._beats[awaits] = again = _Beat(now, _waited_for_cpu_s(awaits.thread))
             _call_on(awaits, again.run)
-        elif now - beat.posted >= BLOCKED_S and awaits.in_flight:
-            _warn(awaits, now - beat.posted)
+            return
+        beat.blocked_s += min(now - beat.looked, BLOCKED_S / _LOOKS)
+        beat.looked = now
+        if beat.blocked_s < BLOCKED_S or not awaits.in_flight:
+            return
+        blocked_s = beat.blocked_s - (_waited_for_cpu_s(awaits.thread) - beat.waited_s)
+        if blocked_s >= BLOCKED_S:
+            _warn(awaits, blocked_s)
+
+
+def _waited_for_cpu_s(thread: int) -> float:
+    """Return for how long a thread has waited for a CPU; 0 where the system has no such figure."""
+    found = (one.native_id for one in threading.enumerate() if one.ident == thread)
+    try:
+        text = Path(f"/proc/self/task/{next(found, None)}/schedstat").read_text(encoding="ascii")
+    except OSError:
+        return 0.0
+    return int(text.split()[1]) / 1e9
 
 
 def _call_on(awaits: Awaits, call: Callable[[], object]) -> None:
