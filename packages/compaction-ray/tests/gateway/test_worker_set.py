@@ -7,7 +7,15 @@ import time
 
 import attrs
 import pytest
-from compaction_ray_toys import LIMITS, Stage, counted, in_loop, settle, submission
+from compaction_ray_toys import (
+    LIMITS,
+    ScriptedStorages,
+    Stage,
+    counted,
+    in_loop,
+    settle,
+    submission,
+)
 
 from forebay_compaction_ray.gateway.workers import least_occupied, round_robin
 from forebay_compaction_ray.messages import NO_STORAGE, JobProgress
@@ -255,6 +263,38 @@ async def test_one_job_finds_all_workers_that_have_lost_the_storage():
         worker.marks = {"default": "mark"}
     await stage.later(LIMITS.ping_every_s)
     assert stage.core.hello().workers == 4
+
+
+class LosingStorages(ScriptedStorages):
+    """The gateway's machine loses the directory when `lost` is set."""
+
+    lost = False
+
+    async def look(self):
+        await super().look()
+        if self.lost:
+            self.marks["default"], self.problems["default"] = "mark", "it has no mark here"
+
+    async def mark_again(self, name):
+        self.lost = False
+        self.marks[name] = "another"
+        del self.problems[name]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@in_loop
+async def test_a_mark_stays_while_a_worker_may_find_it(answers):
+    stage = Stage(limits=attrs.evolve(LIMITS, check_s=0.01))
+    storages = stage.core.worker_set._storages = LosingStorages("default")
+    workers = await stage.up(2)
+    workers[0].marks = {}
+    workers[1].answers = answers
+    storages.lost = True
+    await stage.core.worker_set.look()
+    assert storages.marks == {"default": "mark"}
+    workers[1].marks, workers[1].answers = {}, True
+    await stage.core.worker_set.look()
+    assert storages.marks == {"default": "another"}
 
 
 @in_loop

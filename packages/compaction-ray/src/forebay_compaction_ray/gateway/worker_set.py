@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+_ASLEEP: Final = (WorkerPhase.STARTING, WorkerPhase.SUSPECT)
+"""Workers in these states answer nothing."""
+
 
 class WorkerSet:
     """All workers. A worker counts as up only after it has described itself."""
@@ -105,16 +108,17 @@ class WorkerSet:
 
         A mark that neither the gateway nor any worker finds was deleted, or its directory: the
         storage is marked again. While a worker finds it, only the others lack the directory.
-        A worker that is silent is no witness. Callers that wait share the next look.
+        A worker that has not answered yet may find it. Callers that wait share the next look.
         """
         await self._looks()
 
     async def _look_at_all(self) -> None:
         await self._storages.look()
         found = await self._describe_all()
-        gone = [
-            name for name in self._storages.doubted if all(name in info.problems for info in found)
-        ]
+        awake = [w.id for w in self.workers.values() if w.phase not in _ASLEEP]
+        if not found.keys() >= set(awake):
+            return
+        gone = [n for n in self._storages.doubted if all(n in found[w].problems for w in awake)]
         for name in gone:
             await self._storages.mark_again(name)
         if gone:
@@ -270,16 +274,16 @@ class WorkerSet:
         finally:
             worker.describing = False
 
-    async def _describe_all(self) -> Sequence[WorkerInfo]:
-        """Return what the workers that are up say about themselves now; wait for none for long."""
-        found: list[WorkerInfo] = []
+    async def _describe_all(self) -> Mapping[str, WorkerInfo]:
+        """Return worker → what it says about itself now; wait for none for long."""
+        found: dict[str, WorkerInfo] = {}
 
         async def ask(worker: Worker) -> None:
             if (info := await self._ask_what_it_is(worker)) is not None:
-                found.append(info)
+                found[worker.id] = info
 
         with suppress(TimeoutError):
-            patience_s = self._limits.ping_every_s * self._limits.ping_misses
+            patience_s = self._limits.check_s / 2  # so that its caller has an answer in time
             async with asyncio.timeout(patience_s), asyncio.TaskGroup() as group:
                 for worker in self.workers.values():
                     if worker.phase is not WorkerPhase.STARTING:
