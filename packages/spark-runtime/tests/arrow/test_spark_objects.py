@@ -14,6 +14,7 @@ from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_objects import declared_types_of
 from forebay_spark_runtime.arrow.spark_types import arrow_schema, without_lengths
+from forebay_spark_runtime.keyed_operator.plan import parsed_schema
 from forebay_spark_runtime.waiting.pending_rows import packed_row
 from forebay_state_api.errors import ConfigurationError, OutputSchemaError
 
@@ -155,6 +156,12 @@ def test_output_that_cannot_be_written_is_refused_by_name(kind):
     says = r"operator 'o': column 'v' of type .* of the output cannot be written: .*two fields of"
     with pytest.raises(ConfigurationError, match=says):
         check_writable([T.StructField("v", kind)], "operator 'o'")
+
+
+def test_output_of_a_type_without_values_in_python_is_refused_by_name():
+    schema = T.StructType([T.StructField("v", T.ArrayType(T.YearMonthIntervalType()))])
+    with pytest.raises(ConfigurationError, match=r"column 'v' of type .* Python has no type for"):
+        parsed_schema(None, schema, "o")
 
 
 def test_lengths_of_strings_are_left_out_at_any_depth():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import uuid
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
 import attrs
 import pyarrow as pa
 import pytest
+from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import types as T
 
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
@@ -49,6 +50,7 @@ VALUES = [
     ("d date", date, (date(2024, 5, 1),), date(2024, 5, 1)),
     ("at timestamp", datetime, (NOON,), NOON),
     ("at timestamp_ntz", datetime, (NOON.replace(tzinfo=None),), NOON.replace(tzinfo=None)),
+    *([("t time", time, (time(12, 30),), time(12, 30))] if hasattr(T, "TimeType") else []),
     ("t interval day to second", timedelta, (timedelta(hours=1),), timedelta(hours=1)),
     ("d decimal(10,2)", Decimal, (Decimal("1.50"),), Decimal("1.50")),
     ("id string", uuid.UUID, (str(AN_ID),), AN_ID),
@@ -111,6 +113,9 @@ def test_values_become_those_of_the_declared_type(ddl, declared, row, expected):
         ("m map<string,int>", dict[str, str], "int does not fit str"),
         ("m map<int,int>", dict[str, int], "int does not fit str"),
         ("n int", dict[str, int], "int does not fit dict[str, int]"),
+        ("v vector", None, "vector does not fit Any"),
+        ("vs array<vector>", None, "array<vector> does not fit Any"),
+        ("m months", list[int], "does not fit list[int]"),
     ],
 )
 def test_a_type_that_does_not_fit_is_named(ddl, declared, fault):
@@ -161,6 +166,9 @@ SCALARS = {
     "timestamp_ntz": T.TimestampNTZType(),
     "interval day to second": T.DayTimeIntervalType(),
     "decimal(10,2)": T.DecimalType(10, 2),
+    "vector": VectorUDT(),
+    "months": T.YearMonthIntervalType(),
+    **({"time": T.TimeType(6)} if hasattr(T, "TimeType") else {}),
 }
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - the customary name
 
 from forebay_spark_runtime.arrow.rows_in import ColumnReader, column_reader
+from forebay_spark_runtime.arrow.spark_objects import parts_of
 from forebay_state_api.codecs import describe_type
 
 Description: TypeAlias = Mapping[str, Any]
@@ -33,6 +34,7 @@ _SCALARS: Final[Mapping[str, tuple[type[T.DataType], ...]]] = {
     "bytes": (T.BinaryType,),
     "date": (T.DateType,),
     "datetime": (T.TimestampType, T.TimestampNTZType),
+    "time": (T.TimeType,) if hasattr(T, "TimeType") else (),
     "timedelta": (T.DayTimeIntervalType,),
     "decimal": (T.DecimalType,),
 }
@@ -65,12 +67,19 @@ def _misfit(kind: T.DataType, description: Description) -> str | None:
     declared = _bare(description)
     check = _NESTED_CHECKS.get(declared["type"])
     if declared["type"] == "any":
-        return None
+        return None if _is_plain(kind) else _differs(kind, declared)
     if check is not None:
         return check(kind, declared)
     if isinstance(kind, _SCALARS.get(declared["type"], ())):
         return None
     return _differs(kind, declared)
+
+
+def _is_plain(kind: T.DataType) -> bool:
+    """Return whether the values of a Spark type describe themselves in state."""
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
+        return all(map(_is_plain, parts_of(kind)))
+    return any(isinstance(kind, kinds) for kinds in _SCALARS.values())
 
 
 def _differs(kind: T.DataType, declared: Description) -> str:

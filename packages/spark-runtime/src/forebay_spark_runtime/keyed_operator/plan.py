@@ -92,7 +92,10 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
         )
     try:
         spark = schema if isinstance(schema, StructType) else parse(schema)
+        check_writable(spark, f"operator {uid!r}")
         arrow = arrow_schema(spark)
+    except ConfigurationError:
+        raise
     except Exception as error:
         refuse_in_pipeline(error, f"operator {uid!r}")
         raise ConfigurationError(
@@ -106,7 +109,6 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
         raise ConfigurationError(
             f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
         )
-    check_writable(spark, f"operator {uid!r}")
     return OutputSchema(spark, arrow, declared_types(schema, spark))
 
 
