@@ -184,8 +184,13 @@ async def _result_of_a_read(f: Any, row: Any, ctx: Any) -> Any:
     return await asyncio.wait_for(f.n.async_value(), 0)  # done: its result is taken at once
 
 
-def test_a_read_whose_result_is_taken_is_no_dropped_read() -> None:
-    with harness(_result_of_a_read) as h:
+async def _error_of_a_read(f: Any, row: Any, ctx: Any) -> Any:
+    return f.n.async_value().exception() or 1  # as asyncio.gather does with one that is done
+
+
+@pytest.mark.parametrize("work", [_result_of_a_read, _error_of_a_read])
+def test_a_read_whose_result_is_taken_is_no_dropped_read(work: Any) -> None:
+    with harness(work) as h:
         h.process(ROWS[:10])
         assert h.process(ROWS[:1]) == [("0", 2, 1)]  # a warning would be an error here
 

@@ -138,9 +138,6 @@ class AsyncioFuture:
         error = self.exception()
         if error is not None:
             raise error
-        use = getattr(self, "_use", None)
-        if use is not None:
-            use()  # else it counts as a read that nobody awaited
         return self._value  # type: ignore[attr-defined] # of `StateFuture`
 
     def exception(self) -> BaseException | None:
@@ -149,6 +146,9 @@ class AsyncioFuture:
             raise self._make_cancelled_error()
         if not self._has_result():
             raise asyncio.InvalidStateError("the state future is not done")
+        use = getattr(self, "_use", None)
+        if use is not None:
+            use()  # else it counts as a read that nobody awaited
         return getattr(self, "_error", None)
 
     def _has_result(self) -> bool:
