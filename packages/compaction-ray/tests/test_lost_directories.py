@@ -24,6 +24,8 @@ from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.storage.opening import open_storage
 
+pytestmark = pytest.mark.long
+
 STRATEGIES = pytest.mark.parametrize("strategy", ["fallback", "fail"])
 
 
