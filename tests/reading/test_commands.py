@@ -31,6 +31,7 @@ from forebay_state_api import (
 from forebay_state_api.commands.main import main
 from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import key_group_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import START as START_OF_FEED
 from forebay_state_api.reading import ChangeFeed
@@ -444,6 +445,27 @@ def test_skew_counts_keys_once(run):
     assert whole > 0
     out, _ = run("skew", *OPERATOR, "--count-keys", "--all-groups")
     assert out.splitlines()[-8].split()[0].isdigit()
+
+
+def test_skew_shows_what_is_known_of_key_groups(make_job, tmp_path):
+    job = make_job(ValueStateDescriptor("n", int), key_type=str, parallelism=2)
+    groups = {key: key_group_of(key, job.max_parallelism) for key in ("ann", "bob", "cid")}
+    for key in groups:
+        job.do(key, ("n.update", 1))
+
+    def shown(*options):
+        asked = ["state", "skew", "--provisional", "--state-dir", str(tmp_path), *options]
+        return CliRunner().invoke(main, asked, catch_exceptions=False).stdout
+
+    assert json.loads(shown("--json"))["bytes_are_equal_parts"]
+    said, head, *rows = shown().split("\n\n")[1].splitlines()
+    assert said.startswith("files hold all key groups of a subtask: bytes are equal parts")
+    assert head.endswith("rows of the batch")
+    assert [(row.split("\t")[0], row.split("\t")[-1]) for row in rows] == [
+        (str(groups["cid"]), "1")
+    ]
+    counted = shown("--count-keys").split("\n\n")[1].splitlines()[2:]
+    assert {int(row.split("\t")[0]) for row in counted} == {*groups.values()}
 
 
 @pytest.mark.long

@@ -125,8 +125,9 @@ def test_skew_without_a_hot_key_group(explained):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 999])
 def test_few_rows_are_neither_skewed_nor_hot(job, storage, rows):
-    job.commit(job.begin(1, 0), metrics={**CALM, "rows_in": 0})
-    job.commit(job.begin(1, 1), metrics=slow("function", rows_in=rows, group_rows=[rows, 0, 0, 0]))
+    job.version(1, metrics=CALM)
+    job.commit(job.begin(2, 0), metrics={**CALM, "rows_in": 0})
+    job.commit(job.begin(2, 1), metrics=slow("function", rows_in=rows, group_rows=[rows, 0, 0, 0]))
     timeline = list_operator(storage).timeline
     manifest = read_manifest(storage, timeline.newest.slowest.manifest)
     found = explain(Evidence.of(timeline.newest, timeline, manifest))
@@ -161,6 +162,31 @@ def test_a_short_compaction_is_no_reason_for_a_long_commit(explained):
 def test_a_hot_key_is_no_reason_to_wait_for_spark(explained):
     found = explained(slow("input", rows_in=9_000, group_rows=[200, 8_000, 800, 0]))
     assert "shuffle" in found.cause
+
+
+COLD = ("decode", "read_ahead", "state_wait", "function", "output", "rest")
+
+
+@pytest.mark.parametrize("phase", COLD)
+def test_a_cold_start_is_no_reason_to_change_the_job(explained, phase):
+    found = explained(slow(phase), run="b")
+    assert "the first micro-batch after a start: for 100 rows" in found.cause
+    assert "explain a later micro-batch" in found.change
+
+
+@pytest.mark.parametrize("phase", COLD)
+def test_the_query_s_very_first_batch_is_cold_too(job, storage, phase):
+    job.version(1, metrics=slow(phase))
+    job.versions(2, 5, metrics=CALM)
+    timeline = list_operator(storage).timeline
+    found = explain(Evidence.of(timeline.of_batch(0), timeline, None))
+    assert "the first micro-batch after a start" in found.cause
+
+
+def test_many_rows_take_their_time_after_a_start_too(explained):
+    found = explained({**slow("decode"), "rows_in": 50_000}, run="b")
+    assert "50,000" in found.cause
+    assert "first micro-batch" not in found.cause
 
 
 def test_the_first_batch_after_a_restart_and_after_a_rescale(explained):

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 10
 """Number of key groups that are shown by default."""
+_EQUAL_PARTS: Final = (
+    "files hold all key groups of a subtask: bytes are equal parts; --count-keys counts keys"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -113,6 +116,7 @@ def show_skew(
     """Print each subtask's share of an operator's state, and the largest compared to the mean.
 
     Below it are the largest key groups: a key group is the smallest part that a rescale moves.
+    Where files hold all key groups of a subtask, those with most keys or rows come first.
     """
     root = state_directory(state_dir, settings)
     operator = one_operator(root, query, uid)
@@ -157,6 +161,7 @@ def _plain(
         "run": shown.at.run_key,
         "final": shown.final,
         "skew": skew_of(shares),
+        "bytes_are_equal_parts": not groups.has_sizes,
         "subtasks": [attrs.asdict(share) for share in shares],
         "key_groups": [
             {
@@ -189,15 +194,28 @@ def _show_shares(shares: Sequence[Share]) -> None:
 
 
 def _show_groups(groups: KeyGroups, keys: Sequence[int] | None, *, every: bool) -> None:
-    """Print key groups, the largest first."""
-    order = sorted(range(len(groups.bytes)), key=lambda one: -groups.bytes[one])
-    shown = order if every else [one for one in order[:_LARGEST] if groups.bytes[one]]
+    """Print key groups, those with most of what is known about them first."""
     columns: dict[str, Sequence[Any]] = {"bytes": [round(size) for size in groups.bytes]}
     columns["files"] = groups.files
     if keys is not None:
         columns["keys"] = keys
     if groups.rows is not None:
         columns["rows of the batch"] = groups.rows
+    by = _ordering(groups, keys)
+    order = sorted(range(len(groups.bytes)), key=lambda one: -by[one])
+    shown = order if every else [one for one in order[:_LARGEST] if by[one]]
     rows = [(group, *(numbers[group] for numbers in columns.values())) for group in shown]
     click.echo("")
-    print_table(("key group", *columns), rows)
+    if not groups.has_sizes:
+        click.echo(_EQUAL_PARTS)
+    if rows:
+        print_table(("key group", *columns), rows)
+
+
+def _ordering(groups: KeyGroups, keys: Sequence[int] | None) -> Sequence[float]:
+    """Return the numbers that distinguish key groups: keys, bytes, or the batch's rows."""
+    if keys is not None:
+        return keys
+    if groups.has_sizes:
+        return groups.bytes
+    return [0] * len(groups.bytes) if groups.rows is None else groups.rows

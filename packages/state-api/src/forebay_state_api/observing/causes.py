@@ -25,6 +25,8 @@ class Cause(NamedTuple):
 
 def cause_of(phase: str, evidence: Evidence) -> Cause:
     """Return the likely cause of the time that a phase took in the slowest subtask."""
+    if phase in _COLD and evidence.is_cold:
+        return _cold_start(evidence)
     by_rows = phase in _BY_ROWS and evidence.is_uneven
     return _skew(evidence) if by_rows else _CAUSES[phase](evidence)
 
@@ -45,6 +47,16 @@ def _skew(evidence: Evidence) -> Cause:
     )
 
 
+def _cold_start(evidence: Evidence) -> Cause:
+    rows = evidence.figures.get("rows_in", 0)
+    return Cause(
+        f"it was the first micro-batch after a start: for {rows:,.0f} rows, the worker imported "
+        "modules, loaded the function and opened connections",
+        "nothing that lasts: explain a later micro-batch with --batch; "
+        "spark.python.worker.reuse, which must be true, keeps workers warm",
+    )
+
+
 def _input(_: Evidence) -> Cause:
     return Cause(
         "Spark's source, the stages before the operator, or the shuffle delivered rows slowly",
@@ -55,7 +67,7 @@ def _input(_: Evidence) -> Cause:
 
 def _open(evidence: Evidence) -> Cause:
     before, restored = evidence.before, evidence.figures.get("restored_bytes")
-    if before is not None and before.run_key != evidence.version.run_key:
+    if before is not None and evidence.is_start:
         why = "it was the first micro-batch after a restart, so no worker held the state"
     elif before is not None and before.parallelism != evidence.version.parallelism:
         why = (
@@ -225,6 +237,8 @@ _CAUSES: Final[Mapping[str, Callable[[Evidence], Cause]]] = {
 }
 """Phase → its cause."""
 
+_COLD: Final = frozenset({"decode", "read_ahead", "state_wait", "function", "output", "rest"})
+"""Phases in which a worker that has just started imports and connects."""
 _BY_ROWS: Final = frozenset(
     {"decode", "read_ahead", "state_wait", "call_wait", "function", "output"}
 )

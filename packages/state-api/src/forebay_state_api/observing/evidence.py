@@ -123,6 +123,18 @@ class Evidence:
         """Whether the slowest subtask had more than its share of rows, or one key group did."""
         return self.is_skewed or self.hottest_group is not None
 
+    @property
+    def is_start(self) -> bool:
+        """Whether it is the first micro-batch of the query, or after a restart."""
+        if self.version.version == 1:
+            return True
+        return self.before is not None and self.before.run_key != self.version.run_key
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether workers have just started, and had too few rows for these to take the time."""
+        return self.is_start and self.figures.get("rows_in", 0) < FEWEST_ROWS
+
     @cached_property
     def before(self) -> VersionFigures | None:
         """The version before."""

@@ -23,6 +23,9 @@ class KeyGroups:
     version: int
     bytes: Sequence[float]
     """Bytes in files. A file that holds several key groups counts in equal parts."""
+    has_sizes: bool
+    """Whether some file holds a part of its subtask's key groups: otherwise all bytes of a subtask
+    count in equal parts, which says nothing about its key groups."""
     files: Sequence[int]
     """Files that are read for the key group."""
     cells: Sequence[float] | None
@@ -54,6 +57,11 @@ def key_groups_of(manifests: Sequence[Manifest]) -> KeyGroups:
     return KeyGroups(
         version=made.version,
         bytes=_spread(files, groups, {file.name: file.size for file in files}),
+        has_sizes=any(
+            len(file.range) < len(manifest.made.range)
+            for manifest in manifests
+            for file in manifest.files
+        ),
         files=[round(count) for count in _summed(((file.range, 1) for file in files), groups)],
         cells=_cells(files, groups),
         rows=rows if counted else None,
