@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_state_api import KeyedProcessFunction, ReducingStateDescriptor
+from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ReducingStateDescriptor
 
 
 class MergesWhatIsUnderWay(KeyedProcessFunction):
@@ -31,3 +31,19 @@ def test_an_addition_under_way_is_merged(new_job):
     job = new_job(read_ahead=False)
     assert job.run(MergesWhatIsUnderWay(), [("k", 3)]) == [(None, 3, None)]
     assert job.run(MergesWhatIsUnderWay(), [("k", 4)]) == [(None, 7, None)]
+
+
+class AddsToWhatIsMerged(KeyedProcessFunction):
+    """Makes no synchronous access, and does not wait for the merge."""
+
+    def open(self, context):
+        self.seen = context.get_list_state(ListStateDescriptor("seen", int))
+
+    async def process_element(self, row, ctx):
+        self.seen.async_merge_namespaces(None, ["other"])
+        await self.seen.async_add(row[1])
+
+
+def test_an_access_that_ends_a_merge_says_so_where_it_waits(new_job):
+    with pytest.warns(RuntimeWarning, match="merge of namespaces is not awaited has to wait"):
+        new_job(uid="adds-to-what-is-merged").run(AddsToWhatIsMerged(), [("k", 3)])

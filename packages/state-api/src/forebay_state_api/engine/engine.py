@@ -697,7 +697,8 @@ class Engine:
         _warned.add(uid)
         message = (
             f"operator {uid!r} mixes asynchronous state accesses with synchronous ones that "
-            f"have to wait (state {self._waited_for!r}); each stops all records of its subtask"
+            f"have to wait (state {self._waited_for!r}); each stops all records of its subtask. "
+            "The next access of a state whose merge of namespaces is not awaited has to wait, too"
         )
         warnings.warn(message, RuntimeWarning, stacklevel=5)
 
