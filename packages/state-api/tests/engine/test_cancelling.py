@@ -8,17 +8,18 @@ times agree.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from forebay_state_api import KeyedProcessFunction, StateFuture, ValueStateDescriptor, combine_all
 from forebay_state_api.testing import VirtualClock
+from forebay_state_api.testing.slow_backend import READ_S, slow_job
 from forebay_state_api.testing.virtual_clock import VirtualTime
-
-from .slow_reads import READ_S, slow_job
 
 V = ValueStateDescriptor("v", int, default=0)
 W = ValueStateDescriptor("w", int, default=0)
@@ -423,3 +424,29 @@ def test_cancelling_a_future_ends_all_waits_for_it() -> None:
         True,
         EARLY_S,
     )
+
+
+async def _cancelled_in_each_turn(f: Waits) -> Any:
+    task: Any = asyncio.current_task()
+
+    def cancel() -> None:
+        if not ended:
+            task.cancel("again")
+            asyncio.get_running_loop().call_soon(cancel)
+
+    ended: list[bool] = []
+    _at(cancel)
+    try:
+        await asyncio.gather(f.v.async_value(), asyncio.sleep(30))
+    finally:
+        ended.append(True)
+
+
+def test_a_gather_is_not_logged_that_is_cancelled_in_each_turn_as_anyio_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    states = Mock(v=Mock(async_value=lambda: _plain(None)))
+    ended = in_a_record(_cancelled_in_each_turn)
+    gc.collect()
+    assert ended == by_asyncio(lambda _: _cancelled_in_each_turn(states))
+    assert caplog.messages == []

@@ -25,8 +25,7 @@ from forebay_state_api import (
 from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.testing.late_backend import LateTable
 from forebay_state_api.testing.reference import ReferenceBackend
-
-from .slow_reads import READ_S, slow_job
+from forebay_state_api.testing.slow_backend import READ_S, slow_job
 
 V = ValueStateDescriptor("v", int, default=0)
 W = ValueStateDescriptor("w", int, default=0)

@@ -33,9 +33,8 @@ from forebay_state_api.testing import KeyedJob, VirtualClock
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.late_backend import late_backend
 from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.testing.slow_backend import slow
 from forebay_state_api.testing.virtual_clock import _Selector, _VirtualLoop
-
-from .slow_reads import slow
 
 V = ValueStateDescriptor("v", int, default=0)
 W = ValueStateDescriptor("w", int, default=0)

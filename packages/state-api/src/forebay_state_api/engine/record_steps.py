@@ -147,7 +147,7 @@ class RecordSteps:
         self._go_on(error)
 
     def _go_on(self, error: Any) -> None:
-        task = self._task
+        task, awaited = self._task, self.awaited
         self.cancellation_taken = self._closing
         self.awaited = _RUNS
         if task is None:
@@ -156,6 +156,8 @@ class RecordSteps:
         awaits = self._awaits
         before = awaits.step_as(task)
         cancellation = task.take_cancellation()
+        if cancellation is not None and isinstance(awaited, _Future):
+            _look_at(awaited)
         try:
             self._advance(cancellation if error is None else error)
         finally:

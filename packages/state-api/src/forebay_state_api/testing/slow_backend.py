@@ -1,4 +1,7 @@
-"""Jobs whose reads of storage take two seconds of a `VirtualClock`."""
+"""`slow_job`: a job whose reads of storage take two seconds of a `VirtualClock`.
+
+For tests of what waits for state, and of who ends such waits.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from forebay_state_api.testing.reference import ReferenceBackend
 READ_S: Final = 2.0
 
 
-class SlowReads(Executor):
+class _SlowReads(Executor):
     """Executes each read `READ_S` after it was sent, by the loop's clock."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -29,20 +32,20 @@ class SlowReads(Executor):
         return Future()
 
 
-class SlowBackend(LateBackend):
+class _SlowBackend(LateBackend):
     """The tables of another backend, none of them resident."""
 
     def table(self, spec: TableSpec) -> Table:
         scheduler: Any = current_scheduler()
         if scheduler is not None:
-            scheduler.reads.execute_in(SlowReads(), instead=True)
+            scheduler.reads.execute_in(_SlowReads(), instead=True)
         return self._tables.setdefault(spec.name, LateTable(self._inner.table(spec)))
 
 
 def slow(backend_class: type[StateBackend]) -> type[StateBackend]:
     """Return ``backend_class`` with slow reads."""
 
-    class Slow(SlowBackend):
+    class Slow(_SlowBackend):
         name = backend_class.name
         contract_version = backend_class.contract_version
         options = backend_class.options
