@@ -288,7 +288,7 @@ def followed(storage):
 @pytest.mark.parametrize(
     ("reader", "shows", "refused"),
     [
-        (first_difference, [("a", 1), ("a", 4), ("a", 5)], (VersionGoneError,)),
+        (first_difference, [("a", number) for number in range(1, 6)], (VersionGoneError,)),
         (second_version, [(2, 2)], (VersionGoneError, ConfigurationError)),
         (newest_version, [(5, 5)], ()),
         (followed, [(5, 5)], ()),
