@@ -51,9 +51,9 @@ def begun_versions(
 ) -> Iterator[tuple[RunVersion, VersionListing]]:
     """Yield what is stored of each version ≤ ``newest`` in a run's timeline, the newest first.
 
-    It may be incomplete. The janitor may have deleted
-    any of them, also one that a record names. Ends early where a record was deleted, long after the
-    versions of its run; raises `CorruptStateError` if one is missing before.
+    It may be incomplete, and the janitor may have deleted any of them, also one that a record
+    names. Ends early where a record was deleted, long after the versions of its run; raises
+    `CorruptStateError` if one is missing before.
     """
     key: str | None = run_key
     marked: Sequence[int] | None = None
