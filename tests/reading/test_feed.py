@@ -292,6 +292,22 @@ def test_a_gap_of_the_janitor_says_what_to_do(sweep, feed):
             refused()
 
 
+def test_a_position_that_was_held_for_longer_than_records_stay(make_job, feed):
+    job = make_job(*STATES)
+    runs = []
+    for value in range(3):
+        job.do("a", ("count.update", value))
+        runs.append(job.run_key)
+        job.restart()
+    first, *_ = feed.after(START)
+    assert len(feed.after(first)) == 2
+    job.storage.delete(one.name for one in job.storage.list("versions") if runs[1] in one.name)
+    assert [one.version for one in feed.after(first)] == [3]
+    job.storage.delete([f"runs/{runs[1]}"])
+    with pytest.raises(VersionGoneError, match=f"of run {runs[1]} between them, and its record"):
+        feed.after(first)
+
+
 def test_nothing_is_pinned_after_an_error(make_job, feed, tmp_path):
     job = make_job(*STATES)
     job.do("a", ("count.update", 1))

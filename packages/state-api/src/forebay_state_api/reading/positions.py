@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.opening import is_whole
 from forebay_state_api.versions.timeline import record_of_begun
@@ -67,6 +67,8 @@ class Stretch:
     run: str
     since: int
     top: int
+    continues: str
+    """The run that made the version below; empty if there is none."""
 
     def holds(self, position: Position) -> bool:
         """Return whether the run made the position here."""
@@ -83,17 +85,29 @@ def stretches(storage: ObjectStorage, end: Position) -> Iterator[Stretch]:
         record = record_of_begun(storage, run)
         if record is None:
             return
-        yield Stretch(run, record.since, top)
-        run, top = record.origin.run_key or "", record.origin.version
+        below = record.origin.run_key or ""
+        yield Stretch(run, record.since, top, below)
+        run, top = below, record.origin.version
 
 
 def is_before(storage: ObjectStorage, start: Position, end: Position) -> bool:
-    """Return whether ``end`` continues ``start``: both are on one timeline, in this order."""
+    """Return whether ``end`` continues ``start``: both are on one timeline, in this order.
+
+    Raises `VersionGoneError` if that is not known any more: the records of runs between them were
+    deleted, long after their versions.
+    """
     if start in {START, end}:
         return True
-    for stretch in stretches(storage, end):
-        if stretch.run == start.run or stretch.since < start.version:
-            return stretch.holds(start)
+    oldest: Stretch | None = None
+    for oldest in stretches(storage, end):
+        if oldest.run == start.run or oldest.since < start.version:
+            return oldest.holds(start)
+    if oldest is not None and oldest.continues:
+        raise VersionGoneError(
+            f"whether version {end} in {storage.url} continues version {start} is not known any "
+            f"more: the janitor has deleted the versions of run {oldest.continues} between them, "
+            f"and its record. Start again with what version {end} shows"
+        )
     return False
 
 
