@@ -99,6 +99,17 @@ def delete_mark(state_dir):
     (Path(state_dir) / storage_mark.NAME).unlink()
 
 
+def test_a_damaged_mark_heals_when_it_is_deleted(state_dir, storage, remote, own, client_of):
+    with served(state_dir, remote) as gateway:
+        storage.put(storage_mark.NAME, b"something else, and longer than a header")
+        client = client_of(gateway.address)
+        assert ended(client, job(1)).phase is CompactionPhase.DONE
+        assert own.runs == 1
+        delete_mark(state_dir)
+        assert ended(client, job(2)).phase is CompactionPhase.DONE
+    assert own.runs == 1
+
+
 @STRATEGIES
 @pytest.mark.parametrize("damage", [wipe, delete_mark])
 def test_a_mark_that_was_deleted_is_put_again(state_dir, remote, own, client_of, strategy, damage):

@@ -40,7 +40,12 @@ def test_a_torn_mark_is_put_again(storage):
     assert storage_mark.put(storage) == storage_mark.read(storage)
 
 
-def test_a_mark_of_something_else_is_named(storage):
-    storage.put(storage_mark.NAME, seal({"name": "x"}))
-    with pytest.raises(CorruptStateError, match="holds no id"):
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [(seal({"name": "x"}), "holds no id"), (seal({"id": "x"})[:-1] + b"?", "was altered")],
+    ids=["of something else", "altered"],
+)
+def test_a_mark_that_cannot_be_used_is_named_with_the_cure(storage, data, what):
+    storage.put(storage_mark.NAME, data)
+    with pytest.raises(CorruptStateError, match=rf"{what}.*\. Delete it: a gateway"):
         storage_mark.read(storage)

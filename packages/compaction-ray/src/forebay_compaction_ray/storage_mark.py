@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAME: Final = ".compaction/mark"
 """The object's name in the state directory."""
+_CURE: Final = "Delete it: a gateway that runs puts another one"
 _SHOWN: Final = 8
 """Characters of an id that people compare."""
 
@@ -30,8 +31,10 @@ def read(storage: ObjectStorage) -> str | None:
         plain = unseal(storage.get(NAME), where)
     except (ObjectNotFoundError, TornObjectError):
         return None
+    except CorruptStateError as damaged:
+        raise CorruptStateError(f"{damaged}. {_CURE}") from damaged
     if not isinstance(found := plain.get("id"), str):
-        raise CorruptStateError(f"{where} holds no id: delete it, and start the gateway again")
+        raise CorruptStateError(f"{where} holds no id. {_CURE}")
     return found
 
 
