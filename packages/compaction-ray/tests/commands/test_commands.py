@@ -55,8 +55,8 @@ def test_status(there, gateway):
     result = forebay("status", *there)
     assert result.exit_code == 0, result.output
     assert gateway.address in result.output
-    assert "w0" in result.output
-    assert "ready" in result.output
+    assert "w0\tready\t" in result.output
+    assert not [line for line in result.output.splitlines() if line != line.rstrip()]
 
 
 def test_status_fits_a_narrow_terminal():

@@ -14,7 +14,6 @@ import click
 from rich import filesize
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from forebay_compaction_ray import storage_mark
@@ -25,7 +24,12 @@ from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import SETTINGS, client_credentials
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
-from forebay_state_api.commands.report import json_option, print_json, table_of
+from forebay_state_api.commands.report import (
+    json_option,
+    print_json,
+    print_table,
+    table_of,
+)
 from forebay_state_api.commands.rich_console import console
 from forebay_state_api.commands.terminal import one_line
 from forebay_state_api.contract.compaction_job import CompactionJob
@@ -47,6 +51,7 @@ _START_S: Final = 15.0
 
 _FILES: Final = ("token-file", "tls-ca", "tls-cert", "tls-key")
 """The settings of clients that commands take as options."""
+_COLUMNS: Final = ("worker", "state", "node", "pid", "jobs", "done", "left")
 
 
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -100,6 +105,9 @@ def show(asked: Gateway, *, watch: bool = False, as_json: bool) -> None:
     if as_json:
         print_json({"address": asked.address, **before})
         return
+    if not watch and not console().is_terminal:
+        _print(asked.address, before)
+        return
     shown = _shown(asked.address, before, before, 0.0)
     with Live(shown, console=console(), auto_refresh=False) as live:
         while watch:
@@ -113,12 +121,21 @@ def show(asked: Gateway, *, watch: bool = False, as_json: bool) -> None:
             before = now
 
 
+def _print(address: str, now: Mapping[str, Any]) -> None:
+    """Print what `show` draws into a pipe, where nothing is folded or padded."""
+    for line in _summary(address, now, now, 0.0):
+        click.echo(line)
+    print_table(_COLUMNS, _rows(now))
+    for line in _troubles(now):
+        click.echo(line)
+
+
 def _shown(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
 ) -> Group:
     summary = (Text(line, no_wrap=True) for line in _summary(address, now, before, seconds))
     troubles = (Text(one_line(line)) for line in _troubles(now))
-    return Group(*summary, _table(now), *troubles)
+    return Group(*summary, table_of(_COLUMNS, _rows(now)), *troubles)
 
 
 def _troubles(now: Mapping[str, Any]) -> Iterator[str]:
@@ -131,12 +148,10 @@ def _troubles(now: Mapping[str, Any]) -> Iterator[str]:
             yield f"{worker['id']}, {worker['error_age_s']:.0f} s ago: {worker['error']}"
 
 
-def _table(now: Mapping[str, Any]) -> Table:
-    rows = []
+def _rows(now: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     for w in now["worker_list"]:
         pid, left = str(w["pid"] or ""), filesize.decimal(w["remaining"])
-        rows.append((w["id"], w["state"], w["node"], pid, len(w["jobs"]), w["done"], left))
-    return table_of(("worker", "state", "node", "pid", "jobs", "done", "left"), rows)
+        yield w["id"], w["state"], w["node"], pid, len(w["jobs"]), w["done"], left
 
 
 def _summary(

@@ -102,5 +102,7 @@ class HookSpecs:
     def forebay_commands(self) -> Several[click.Command]:
         """Return sub-commands of ``forebay``. Called only by the command line.
 
-        A `LazyCommand` takes the place of a command whose imports take long.
+        A `LazyCommand` takes the place of a command whose imports take long. On a terminal, control
+        characters in what commands write are escaped, styles of click among them; the console of
+        `forebay_state_api.commands.rich_console` draws.
         """
