@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated, Any
 
 import attrs
@@ -55,6 +56,15 @@ def changes(stored: Any, declared: Any) -> list[tuple[Any, ...]]:
     return [attrs.astuple(one) for one in field_changes(old.description, new.declaration)]
 
 
+class Both(enum.Enum):
+    RED = 1
+    GREEN = 2
+
+
+class Red(enum.Enum):
+    RED = 1
+
+
 DROPS_Y = [("y", "dropped", None), ("z", "added", None)]
 BELOW = [("[].y", "dropped", None), ("[].z", "added", None)]
 
@@ -64,6 +74,9 @@ BELOW = [("[].y", "dropped", None), ("[].z", "added", None)]
     [
         (Part, Part, []),
         (int, float, []),
+        (Red, Both, []),
+        (Both, Red, [("", "narrowed", "GREEN")]),
+        (list[Both], list[Red], [("[]", "narrowed", "GREEN")]),
         (Part, Part | None, []),
         (Part, Other, DROPS_Y),
         (Part | None, Other | None, DROPS_Y),

@@ -124,3 +124,38 @@ def test_what_an_instance_defines_counts_and_nothing_else_is_looked_at():
             self.map = lambda row: row
 
     assert len(record_methods(Made())) == 1
+
+
+async def awaiting(*_):
+    return 1
+
+
+def yielding(*_):
+    yield 1
+
+
+async def yielding_later(*_):
+    yield 1
+
+
+class Mean(AggregateFunction):
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return accumulator + value
+
+    def get_result(self, accumulator):
+        return accumulator
+
+
+@pytest.mark.parametrize("method", [awaiting, yielding, yielding_later])
+def test_functions_inside_states_are_plain(method):
+    function = type("Sum", (ReduceFunction,), {"reduce": method})()
+    for given in (method, function):
+        with pytest.raises(ConfigurationError, match=r"'s': reduce_function takes .* plain"):
+            ReducingStateDescriptor("s", given, int)
+    for name in ("create_accumulator", "add", "get_result", "merge"):
+        function = type("Odd", (Mean,), {name: method})()
+        with pytest.raises(ConfigurationError, match=rf"'s': Odd defines {name} as async or a"):
+            AggregatingStateDescriptor("s", function)

@@ -1,4 +1,4 @@
-"""The fields that stored values lose and gain when they are read as the declared type."""
+"""The fields and members that stored values lose and gain as values of the declared type."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ class FieldChange:
 
     field: str
     """Its path in the value: fields are joined by dots, ``[]`` is an element or a value."""
-    change: Literal["dropped", "added", "renamed"]
+    change: Literal["dropped", "added", "renamed", "narrowed"]
+    """``narrowed`` is an enumeration that lost a member: a stored one cannot be read any more."""
     former: str | None = None
-    """The stored name of a renamed field."""
+    """The stored name of a renamed field; the member that an enumeration lost."""
+
+    @property
+    def loses(self) -> bool:
+        """Whether stored values lose something."""
+        return self.change in ("dropped", "narrowed")
 
 
 def field_changes(
@@ -37,6 +43,10 @@ def field_changes(
         yield from field_changes(inner, declared["of"], path)
     elif stored["type"] == declared["type"] == "record":
         yield from _of_record(stored, declared, path)
+    elif stored["type"] == declared["type"] == "enum":
+        for member in stored["members"]:
+            if member not in declared["members"]:
+                yield FieldChange(path, "narrowed", member)
     elif stored["type"] == declared["type"]:
         parts = _PARTS.get(stored["type"], _no_parts)
         for one, other in zip(parts(stored), parts(declared), strict=False):

@@ -39,7 +39,7 @@ _NO_CHECK: Final = schema.FunctionCheck(verdicts={}, changes={})
 REFUSED: Final = 1
 """The exit status if a function, or a key, cannot go on with the state."""
 DROPS: Final = 3
-"""The exit status if stored values would lose a field; 2 is that of errors."""
+"""The exit status if stored values would lose something; 2 is that of errors."""
 _UNITS: Final = {
     "d": 86_400_000_000,
     "h": 3_600_000_000,
@@ -80,7 +80,8 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
 
     With --function, a function class or object in a module that can be imported here, check
     whether it can continue from that state, and what its values would lose. The exit status is 1
-    if it cannot, 3 if values would lose a field, and 0 otherwise. Its ``open`` is called.
+    if it cannot, 3 if values would lose a field or an enumeration's member, and 0 otherwise. Its
+    ``open`` is called.
     """
     root = state_directory(state_dir, settings)
     operator = one_operator(root, query, uid)
@@ -207,7 +208,7 @@ def _duration(us: int) -> str:
 
 
 def _short(verdict: str, changes: Sequence[FieldChange] | None) -> str:
-    if any(one.change == "dropped" for one in changes or ()):
+    if any(one.loses for one in changes or ()):
         return "drops"
     return verdict if verdict in ("", *_FITS) else "NOT COMPATIBLE"
 
@@ -216,11 +217,13 @@ def _lines(state: str, changes: Sequence[FieldChange]) -> Iterator[str]:
     """Yield a line for each field that changes, with the cure for a rename."""
     added = [one.field for one in changes if one.change == "added"]
     for one in changes:
-        where = f"state {state!r}, field {one.field}"
+        where = f"state {state!r}" + (f", field {one.field}" if one.field else "")
         if one.change == "dropped":
             name = one.field.rpartition(".")[-1]
             maybe = f"; if it is now {' or '.join(added)}, declare that with Alias({name!r})"
             yield f"DROPS    {where}: its stored values are lost{maybe if added else ''}"
+        elif one.change == "narrowed":
+            yield f"DROPS    {where}: a stored {one.former} cannot be read, as it is no member now"
         elif one.change == "added":
             yield f"ADDS     {where}: stored values get its default"
         else:

@@ -105,12 +105,12 @@ class FunctionCheck:
     verdicts: Mapping[str, str]
     """State → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot continue from it."""
     changes: Mapping[str, Sequence[FieldChange]]
-    """State → the fields that its stored values lose, gain or rename; without others."""
+    """State → the fields and members that its stored values lose, gain or rename, if any."""
 
     @property
     def drops(self) -> bool:
-        """Whether stored values lose a field."""
-        return any(one.change == "dropped" for those in self.changes.values() for one in those)
+        """Whether stored values lose a field or a member."""
+        return any(one.loses for those in self.changes.values() for one in those)
 
 
 def check_function(

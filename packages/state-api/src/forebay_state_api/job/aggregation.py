@@ -80,17 +80,27 @@ def check_no_life(function: object, where: str) -> None:
 
 
 def check_plain(function: AggregateFunction[Any, Any, Any], where: str) -> None:
-    """Refuse asynchronous methods: a state calls them while it answers. ``where`` is as above.
+    """Refuse methods that await or yield: a state calls them while it answers.
 
-    Raises `ConfigurationError`.
+    ``where`` is as above. Raises `ConfigurationError`.
     """
     names = ("create_accumulator", "add", "get_result", "merge")
-    found = [name for name in names if inspect.iscoroutinefunction(getattr(function, name))]
+    found = [name for name in names if not is_plain(getattr(function, name))]
     if found:
         raise ConfigurationError(
-            f"{where}: {type(function).__qualname__} defines {' and '.join(found)} as async; they "
-            "are plain methods. Await in the function that adds to the state"
+            f"{where}: {type(function).__qualname__} defines {' and '.join(found)} as async or a "
+            "generator; they are plain methods. Await in the function that adds to the state"
         )
+
+
+def is_plain(method: Any) -> bool:
+    """Return whether a callable neither awaits nor yields, as its definition shows."""
+    called = method if inspect.isroutine(method) else type(method).__call__
+    return not (
+        inspect.iscoroutinefunction(called)
+        or inspect.isgeneratorfunction(called)
+        or inspect.isasyncgenfunction(called)
+    )
 
 
 def _spelled(method: Any) -> str:

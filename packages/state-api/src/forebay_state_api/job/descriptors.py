@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
@@ -17,6 +16,7 @@ from forebay_state_api.job.aggregation import (
     check_defined,
     check_no_life,
     check_plain,
+    is_plain,
 )
 from forebay_state_api.job.ttl import StateTtlConfig
 
@@ -317,7 +317,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     ) -> None:
         super().__init__(name, type_info, ttl, switch_ttl)
         reduce = getattr(reduce_function, "reduce", reduce_function)
-        if not callable(reduce) or inspect.iscoroutinefunction(reduce):
+        if not callable(reduce) or not is_plain(reduce):
             raise ConfigurationError(
                 f"state {name!r}: reduce_function takes a ReduceFunction or a plain callable of "
                 f"two values, not {reduce_function!r}"
