@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import NamedTuple
 
 import pytest
@@ -130,6 +131,14 @@ def test_keys_of_two_kinds_in_one_run():
             with pytest.raises(ConfigurationError, match="record 1 of the micro-batch"):
                 harness.process([Row("a"), Row(second)])
             assert harness.state(COUNT, "a") == 1
+
+
+def test_keys_of_two_inputs_are_of_one_kind():
+    with FunctionHarness(CountBoth(), "user") as harness:
+        found = harness.process([Row(Decimal(5))], [Row(Decimal("5.00")), Row(Decimal("5.1"))])
+        assert found == [(1,), (2,), (1,)]
+        with pytest.raises(ConfigurationError, match="record 0 of the second input"):
+            harness.process([Row(Decimal(5))], [Row(5)])
 
 
 def test_the_inputs_of_a_connected_function(run, tmp_path):
