@@ -354,3 +354,25 @@ def test_reads_that_fail_end_the_batch_at_once(work: Any, monkeypatch: pytest.Mo
     finally:
         job.close()
     assert time.monotonic() - began < 100
+
+
+# -- who waits for nobody -----------------------------------------------------------------------
+
+
+class WaitsForNobody(KeyedProcessFunction[Any, Any, Any]):
+    async def process_element(self, row: Any, ctx: Any) -> Any:
+        future: StateFuture[str] = StateFuture()
+        try:
+            async with asyncio.timeout(5):
+                await future
+        except TimeoutError:
+            future.complete("timeout")
+        yield await future
+
+
+def test_a_time_limit_ends_a_wait_for_what_nobody_else_completes() -> None:
+    job = slow_job()
+    try:
+        assert job.run(WaitsForNobody(), [("a",), ("b",)]) == ["timeout"] * 2
+    finally:
+        job.close()

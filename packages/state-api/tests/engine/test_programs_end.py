@@ -8,6 +8,7 @@ would wait for ever.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from random import Random
@@ -33,8 +34,8 @@ from forebay_state_api.testing import KeyedJob, VirtualClock
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.late_backend import late_backend
 from forebay_state_api.testing.reference import ReferenceBackend
-from forebay_state_api.testing.slow_backend import slow
-from forebay_state_api.testing.virtual_clock import _Selector, _VirtualLoop
+from forebay_state_api.testing.slow_backend import slow, slow_job
+from forebay_state_api.testing.virtual_clock import VirtualTime, _Selector, _VirtualLoop
 
 V = ValueStateDescriptor("v", int, default=0)
 W = ValueStateDescriptor("w", int, default=0)
@@ -333,3 +334,88 @@ def test_programs_end(
             assert [one for one in results if not _is_expected(one)] == [], f"seed {seed}"
             said = [one for one in caplog.messages if not _is_expected_log(one)]
             assert said == [], f"seed {seed}"
+
+
+# -- the oracle ---------------------------------------------------------------------------------
+
+COMPARED_READ_S = 2.03
+"""No sum of the programs' seconds: which of two events at one time comes first says nothing."""
+
+NOT_OF_ASYNCIO = {"callback", "entry", "write", "put", "unawaited", "together"}
+
+
+class Reads:
+    """The states of a program that reads only; each read has its own two seconds."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self.async_value = read
+        self.v = self.w = self
+        self.tasks: list[Any] = []
+        self.room = asyncio.Semaphore(2)
+
+
+class Observed(KeyedProcessFunction[Any, Any, Any]):
+    """Emits the result or the error of a program, and its seconds."""
+
+    def open(self, context: Any) -> None:
+        self.m = context.get_map_state(M)
+
+    async def process_element(self, row: Any, ctx: Any) -> Any:
+        numbers = itertools.count()
+        reads = Reads(lambda: self.m.async_get(str(next(numbers))))
+        yield await _observed(reads, row[1])
+
+
+async def _observed(reads: Reads, program: Program) -> tuple[str, float]:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    try:
+        result = str(await perform(reads, program))
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is compared
+        result = type(error).__name__
+    return result, round(clock() - began, 3)
+
+
+def _plain() -> asyncio.Future[int]:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[int] = loop.create_future()
+    loop.call_later(COMPARED_READ_S, lambda: future.done() or future.set_result(0))
+    return future
+
+
+def _by_asyncio(program: Program) -> tuple[str, float]:
+    time = VirtualTime(VirtualClock())
+    try:
+        return time.run(lambda: time._runner.run(_observed(Reads(_plain), program)))
+    finally:
+        time.close()
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(60), pytest.param(range(60, 1_000), marks=pytest.mark.slow)],
+    ids=["few", "many"],
+)
+@pytest.mark.parametrize("failures", [0.0, 0.08])
+def test_programs_give_what_they_give_with_futures_of_asyncio(
+    failures: float, seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LEAVES", "NESTING"):
+        kept = [kind for kind in globals()[name] if kind not in NOT_OF_ASYNCIO]
+        monkeypatch.setitem(globals(), name, kept)
+    compared = 0
+    for seed in seeds:
+        program = drawn(Random(seed), 3, failures, NESTING)
+        job = slow_job(read_s=COMPARED_READ_S, batch_size=1)
+        results: list[Any]
+        try:
+            results = job.run(Observed(), [("a", program)])
+        except FunctionError as error:
+            results = [error]
+        job.close()
+        if isinstance(results[0], FunctionError):  # of a task that nobody awaited
+            assert _is_expected(results[0]), f"seed {seed}"
+        else:
+            assert results == [_by_asyncio(program)], f"seed {seed}"
+            compared += 1
+    assert compared > len(seeds) / 2

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -25,25 +25,30 @@ READ_S: Final = 2.0
 
 
 class _SlowReads(Executor):
-    """Executes each read `READ_S` after it was sent, by the loop's clock."""
+    """Executes each read ``seconds`` after it was sent, by the loop's clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        asyncio.get_running_loop().call_later(READ_S, partial(fn, *args, **kwargs))
+        asyncio.get_running_loop().call_later(self._seconds, partial(fn, *args, **kwargs))
         return Future()
 
 
 class _SlowBackend(LateBackend):
     """The tables of another backend, none of them resident."""
 
+    read_s: ClassVar[float]
+
     def table(self, spec: TableSpec) -> Table:
         scheduler: Any = current_scheduler()
         if scheduler is not None:
-            scheduler.reads.execute_in(_SlowReads(), instead=True)
+            scheduler.reads.execute_in(_SlowReads(self.read_s), instead=True)
         return self._tables.setdefault(spec.name, LateTable(self._inner.table(spec)))
 
 
-def slow(backend_class: type[StateBackend]) -> type[StateBackend]:
-    """Return ``backend_class`` with slow reads."""
+def slow(backend_class: type[StateBackend], seconds: float = READ_S) -> type[StateBackend]:
+    """Return ``backend_class`` with reads that take ``seconds``."""
 
     class Slow(_SlowBackend):
         name = backend_class.name
@@ -51,15 +56,18 @@ def slow(backend_class: type[StateBackend]) -> type[StateBackend]:
         options = backend_class.options
         inner_class = backend_class
         inner_seed = 0
+        read_s = seconds
 
     return Slow
 
 
 def slow_job(
-    backend_class: type[StateBackend] = ReferenceBackend, *, job: Any = None, **settings: Any
+    backend_class: type[StateBackend] = ReferenceBackend,
+    *,
+    read_s: float = READ_S,
+    **settings: Any,
 ) -> KeyedJob:
-    """Return a job with slow reads; ``settings`` are the engine's, ``job`` the job's arguments."""
+    """Return a job with reads that take ``read_s``; ``settings`` are the engine's."""
     given = attrs.evolve(EngineSettings(read_ahead=False, drain_timeout_s=1_000), **settings)
-    return KeyedJob(
-        slow(backend_class), memory_storage(), settings=given, clock=VirtualClock(), **(job or {})
-    )
+    backend = slow(backend_class, read_s)
+    return KeyedJob(backend, memory_storage(), settings=given, clock=VirtualClock())
