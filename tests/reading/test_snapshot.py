@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.reading import ALL, open_state
+from forebay_state_api.reading import ALL, Position, open_state
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.testing import ManualClock
 from forebay_state_api.versions.epochs import RunVersion
@@ -209,6 +210,42 @@ def test_sorted_maps_are_in_the_order_of_their_keys(make_job, read, ttl):
 def test_a_directory_that_is_none_is_refused(directory):
     with pytest.raises(ConfigurationError, match="a directory is a path or a URL"):
         open_state(directory, query="q", uid="u")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"version": -1}, "a version is a number from 0 to 281,474,976,710,655"),
+        ({"version": 10**30}, "a version is a number from 0"),
+        ({"version": 1.5}, "a version is a number from 0"),
+        ({"version": True}, "a version is a number from 0"),
+        ({"version": "a\ud83d"}, "the name of the savepoint is not valid text"),
+        ({"version": 1, "run": "../../x"}, "run= is the key of a run, 16 hex digits"),
+        ({"version": 1, "run": 5}, "run= is the key of a run"),
+        ({"query": 5}, "the query id is a string, not 5"),
+        ({"uid": None}, "the uid is a string, not None"),
+        ({"uid": "a\ud83d"}, "the uid is not valid text"),
+    ],
+    ids=str,
+)
+def test_what_no_version_can_have_is_refused_where_it_is_asked_for(job, tmp_path, asked, said):
+    with pytest.raises(ConfigurationError, match=said):
+        open_state(str(tmp_path), **{"query": "query", "uid": "operator", **asked})
+
+
+@pytest.mark.parametrize("text", ["9" * 60 + "@1f0c2a9e6b3d4875", "281474976710656@", "7", "x@y"])
+def test_a_position_that_is_none(text):
+    with pytest.raises(ConfigurationError, match="is not a position"):
+        Position.parse(text)
+
+
+def test_halves_of_surrogate_pairs_in_namespaces_are_escaped(make_job, read):
+    job = make_job(ValueStateDescriptor("n", int), key_type=str)
+    job.do("a", ("namespace", "x\ud83d"), ("n.update", 1))
+    with read(provisional=True) as snapshot:
+        for table in (snapshot.to_arrow("n").read_all(), snapshot.table().read_all()):
+            assert table["namespace"].to_pylist() == [r'"x\ud83d"']
+            assert json.loads(table["namespace"][0].as_py()) == "x\ud83d"
 
 
 def test_a_missing_directory_is_said_to_be_missing(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from forebay_spark_runtime.data_source.options import ReadOptions, chosen
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading import START, ChangeFeed, Position, open_feed
+from forebay_state_api.reading.choosing import version_named
 from forebay_state_api.reading.feed import DifferencePart
 from forebay_state_api.versions.markers import list_version
 
@@ -162,7 +163,7 @@ class ChangeReader(DataSourceStreamReader):
             return feed.newest()
         if "@" in wanted:
             return Position.parse(wanted)
-        asked = int(wanted) if wanted.isdecimal() else wanted
+        asked = version_named(wanted)
         return Position.of(feed.source.choose(asked, provisional=options.provisional).at)
 
 

@@ -13,7 +13,7 @@ import attrs
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading import Position
-from forebay_state_api.reading.choosing import reader_settings
+from forebay_state_api.reading.choosing import reader_settings, version_named
 from forebay_state_api.reading.difference import HELD_BYTES
 from forebay_state_api.settings import BYTES, DURATION, PREFIX, Setting
 from forebay_state_api.settings.redaction import redacted
@@ -199,12 +199,12 @@ def _lease(options: Mapping[str, str]) -> timedelta:
 
 def _version(text: str | None) -> tuple[int | str | None, str | None]:
     """Return version and run: of a number, a position, or the name of a savepoint."""
-    if text is None or text.isdecimal():
-        return (None if text is None else int(text)), None
+    if text is None:
+        return None, None
     if "@" in text:
         position = Position.parse(text)
         return position.version, position.run
-    return text, None
+    return version_named(text), None
 
 
 def _key_groups(text: str | None) -> tuple[KeyGroupRange, ...] | None:

@@ -12,7 +12,7 @@ import click
 from forebay_state_api.commands.conf_options import conf_values
 from forebay_state_api.commands.one_operator import one_operator, query_option, uid_option
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
-from forebay_state_api.reading.choosing import ReadFrom, reader_settings
+from forebay_state_api.reading.choosing import ReadFrom, reader_settings, version_named
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.versions.finality import Shown
@@ -33,8 +33,8 @@ class StateSource:
         if version is not None and "@" in version:
             position = Position.parse(version)
             return self.read.choose(position.version, run=position.run)
-        number = int(version) if version is not None and version.isdecimal() else version
-        return self.read.choose(number, provisional=self.provisional)
+        named = None if version is None else version_named(version)
+        return self.read.choose(named, provisional=self.provisional)
 
     def choose_from_start(self, version: str | None) -> Shown:
         """Return a version, where 0 is the empty one before all others."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.user_frames import encodable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,8 +179,11 @@ _NESTED: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], ArrowType]]] = {
 
 
 def to_json(value: Any) -> str:
-    """Return a plain value of any kind as JSON: bytes in base64, other scalars as text."""
-    return json.dumps(jsonable(value), ensure_ascii=False)
+    r"""Return a plain value of any kind as JSON: bytes in base64, other scalars as text.
+
+    Halves of surrogate pairs are escaped as ``\ud83d``, so that it is text for Arrow and files.
+    """
+    return encodable(json.dumps(jsonable(value), ensure_ascii=False))
 
 
 def jsonable(value: Any) -> Any:

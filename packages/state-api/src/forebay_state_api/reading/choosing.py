@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
@@ -17,7 +18,7 @@ from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.finality import Shown, is_final, newest_shown, shown_at
 from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.layout import operator_folder
+from forebay_state_api.versions.layout import LAST_VERSION, operator_folder
 from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.opening import absent
 from forebay_state_api.versions.reader import VersionReader, gone, open_version
@@ -38,6 +39,23 @@ def reader_settings(conf: Mapping[str, str]) -> Settings:
     if not of_plugins:
         return resolve_settings(conf)
     return resolve_with_plugins(conf)
+
+
+_RUN: Final = re.compile("[0-9a-f]{16}")
+_NUMBER: Final = re.compile(r"\d{1,15}")
+
+
+def version_named(text: str) -> int | str:
+    """Return the version that text means: a number, or else the name of a savepoint."""
+    return int(text) if _NUMBER.fullmatch(text) else text
+
+
+def _check_number(version: object) -> None:
+    if type(version) is not int or not 0 <= version <= LAST_VERSION:
+        raise ConfigurationError(
+            f"a version is a number from 0 to {LAST_VERSION:,}, or the name of a savepoint, not "
+            f"{version!r:.100}"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -90,9 +108,13 @@ class ReadFrom:
             saved = read_savepoint(self.storage, version, uid=self.uid)
             at = RunVersion(version=saved.version, run_key=saved.run_key)
             return Shown(at, is_final(self.storage, at))
+        if version is not None:
+            _check_number(version)
         if run is not None:
             if version is None:
                 raise ConfigurationError("run= names a version together with its number: pass both")
+            if not _RUN.fullmatch(str(run)):
+                raise ConfigurationError(f"run= is the key of a run, 16 hex digits, not {run!r}")
             at = RunVersion(version=version, run_key=run)
             return Shown(at, is_final(self.storage, at))
         shown = (

@@ -14,13 +14,15 @@ import attrs
 
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_api.versions.layout import LAST_VERSION
 from forebay_state_api.versions.opening import is_whole
 from forebay_state_api.versions.timeline import record_of_begun
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
-_TEXT: Final = re.compile(r"(\d+)@([0-9a-f]*)")
+_TEXT: Final = re.compile(r"(\d{1,15})@([0-9a-f]*)")
+"""A version of more digits is above all that there can be."""
 
 
 @attrs.frozen
@@ -40,9 +42,10 @@ class Position:
     def parse(cls, text: str) -> Self:
         """Inverse of ``str``: ``7@<run>``; `ConfigurationError` for any other text."""
         match = _TEXT.fullmatch(text)
-        if match is None:
+        if match is None or int(match[1]) > LAST_VERSION:
             raise ConfigurationError(
-                f"{text!r} is not a position: write a version and its run, as in 7@1f0c2a9e6b3d4875"
+                f"{text!r:.100} is not a position: write a version and its run, as in "
+                "7@1f0c2a9e6b3d4875"
             )
         return cls(int(match[1]), match[2])
 

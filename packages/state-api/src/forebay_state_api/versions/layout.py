@@ -70,8 +70,11 @@ def random_id() -> str:
 def escaped(name: str, what: str) -> str:
     """Turn a user's name into one path part that `unescaped` turns back.
 
-    Letters, digits, ``_`` and ``-`` stay; every other UTF-8 byte becomes ``=xx``.
+    Letters, digits, ``_`` and ``-`` stay; every other UTF-8 byte becomes ``=xx``. Raises
+    `ConfigurationError` for what cannot be such a part; ``what`` names it.
     """
+    if not isinstance(name, str):
+        raise ConfigurationError(f"{what} is a string, not {name!r:.100}")
     try:
         text = "".join(c if _PLAIN.fullmatch(c) else _hex(c) for c in name)
     except UnicodeEncodeError as error:
