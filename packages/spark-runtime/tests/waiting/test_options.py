@@ -7,6 +7,7 @@ import attrs
 import pytest
 
 from forebay_spark_runtime import ordered_wait, unordered_wait
+from forebay_spark_runtime.waiting.carry_plan import check_pending
 from forebay_spark_runtime.waiting.options import WaitOptions, takes_options
 from forebay_spark_runtime.waiting.spec import checked
 from forebay_state_api import ConfigurationError
@@ -76,3 +77,12 @@ def test_a_function_that_yields_is_refused_in_each_form(thing):
     for fn in (thing, type(thing)().__call__):
         with pytest.raises(ConfigurationError, match="does not yield"):
             checked(fn, WaitOptions(), ordered=True)
+
+
+@pytest.mark.parametrize("new_state", [True, 0, "", []])
+def test_new_state_is_for_waits_that_carry_rows_over(new_state):
+    options = WaitOptions(new_state=new_state)
+    spec = checked(lambda row, client: row, WaitOptions(name="ask"), ordered=True)
+    with pytest.raises(ConfigurationError, match=r"ask: new_state= go with pending='carry'"):
+        check_pending(None, spec, options)
+    assert check_pending(None, spec, WaitOptions()) is None

@@ -7,6 +7,7 @@ import pytest
 
 from forebay_state_api import ConfigurationError, KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.codecs.field_names import spelled_otherwise
 from forebay_state_api.codecs.structs import struct_class
 from forebay_state_api.commands.row_filter import condition_of
 from forebay_state_api.engine.rows import row_class
@@ -40,6 +41,15 @@ def test_columns_that_are_one_name_to_python_are_read_by_their_own(names):
     with pytest.raises(AttributeError, match=f"'{names[0]}', '{names[1]}' are one name to Python"):
         attribute(row, names[0])
     assert row_class(("column1", *names))(0, 1, 2).column1 == 0
+
+
+def test_an_error_shows_the_spelling_of_a_name_that_looks_the_same():
+    row = row_class(("k", MICRO))("a", 1)
+    with pytest.raises(KeyError, match=r"looks like it, spelled '\\\\xb5g', not '\\\\u03bcg'"):
+        row[GREEK]
+    with pytest.raises(KeyError, match=r"the columns are k, .g"):
+        row["x"]
+    assert spelled_otherwise("x", row._fields) == ""
 
 
 def test_names_that_are_no_identifiers_have_one_spelling():

@@ -25,6 +25,7 @@ HOUR = timedelta(hours=1)
         ({"ttl": HOUR, "cleanup": CleanupOnRead()}, r"cleanup takes a list, such as \[Cleanup"),
         ({"ttl": HOUR, "cleanup": [CleanupOnRead]}, "cleanup takes a list"),
         ({"ttl": HOUR, "cleanup": None}, "cleanup takes a list"),
+        ({"ttl": HOUR, "cleanup": ""}, "cleanup takes a list"),
     ],
 )
 def test_other_types_are_refused_with_what_is_taken(arguments, said):

@@ -11,6 +11,7 @@ from pyspark.sql.types import UserDefinedType
 
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.parallelism import warn_of_parallelism
+from forebay_state_api.codecs.field_names import spelled_otherwise
 from forebay_state_api.engine.arguments import (
     ERROR_COLUMN,
     checked_flag,
@@ -241,7 +242,7 @@ def checked_event_time(
 
 def no_column(name: object, purpose: str, names: Sequence[str], uid: str) -> ConfigurationError:
     """Return the error for a column that the input does not have; ``purpose`` follows its name."""
-    advice = ""
+    advice = spelled_otherwise(name, names) if isinstance(name, str) else ""
     if isinstance(name, str) and name.partition(".")[0] in names:
         advice = (
             ". To use a field of a struct, make a column of it first: "

@@ -56,7 +56,7 @@ def check_pending(df: DataFrame, spec: WaitSpec, options: WaitOptions) -> Carryi
         "state_dir": options.state_dir,
         "parallelism": options.parallelism,
         "carry_after": options.carry_after,
-        "new_state": options.new_state or None,
+        "new_state": None if options.new_state is False else options.new_state,
     }
     named = [f"{name}=" for name, value in given.items() if value is not None]
     if named:

@@ -36,6 +36,12 @@ def as_declared(given: str, names: Sequence[str]) -> str:
     return same[0] if len(same) == 1 else given
 
 
+def spelled_otherwise(given: str, names: Sequence[str]) -> str:
+    """Return the end of an error about a name that looks like one of ``names``; else nothing."""
+    declared = as_declared(given, names)
+    return "" if declared == given else f". One looks like it, spelled {declared!a}, not {given!a}"
+
+
 def with_declared_names(given: Mapping[Any, Any], names: Sequence[str]) -> dict[Any, Any]:
     """Return ``given`` under the names that Python code means by its keys, if these differ."""
     declared = {

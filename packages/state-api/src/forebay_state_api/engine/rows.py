@@ -8,7 +8,7 @@ from inspect import isawaitable
 from types import CoroutineType
 from typing import Any
 
-from forebay_state_api.codecs.field_names import as_python
+from forebay_state_api.codecs.field_names import as_python, spelled_otherwise
 from forebay_state_api.codecs.structs import tuple_class
 from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.job.futures import StateFuture
@@ -37,7 +37,10 @@ def _item(row: Any, which: Any) -> Any:
     if not isinstance(which, str):
         return tuple.__getitem__(row, which)
     if which not in row._fields:
-        raise KeyError(f"there is no column {which!r}; the columns are {', '.join(row._fields)}")
+        alike = spelled_otherwise(which, row._fields)
+        raise KeyError(
+            f"there is no column {which!r}; the columns are {', '.join(row._fields)}{alike}"
+        )
     return tuple.__getitem__(row, row._fields.index(which))
 
 

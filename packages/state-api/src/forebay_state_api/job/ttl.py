@@ -124,7 +124,8 @@ def _one_of(
 
 def _in_order(cleanup: Iterable[Cleanup]) -> Sequence[Cleanup]:
     given: Any = cleanup
-    listed = tuple(given) if isinstance(given, Iterable) else (None,)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    listed = tuple(given) if is_list else (None,)
     if not all(isinstance(one, Cleanup) for one in listed):
         raise TypeError(f"cleanup takes a list, such as [CleanupOnRead()], not {cleanup!r}")
     return listed
