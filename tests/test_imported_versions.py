@@ -347,6 +347,30 @@ def test_a_mended_version_is_not_passed_over_because_its_record_is_missing(root,
     assert job.run(Keeper(), [("a", 1)])[0][1] == 101
 
 
+def test_an_import_that_is_truncated_is_not_passed_over(root, backend):
+    job = streams(job_of(root, backend))
+    run_key = imported(job, FIRST, {"a": 7})
+    name = list_version(job.storage, 1).of_run(run_key).manifests[0].name
+    job.storage.put(name, job.storage.get(name)[:-7])
+    with pytest.raises(CorruptStateError, match=f"truncated .*{name}"):
+        job.run(Keeper(), [("a", 1)])
+
+
+def test_a_mended_version_that_is_truncated_is_not_passed_over(root, backend):
+    clock = ManualClock()
+    job = job_of(root, backend, clock=clock)
+    streamed(job, [[("a", 1)]] * 2, clock)
+    run_key = imported(job, replacing(job, 2), {"a": 100}, now_us=clock.now_us)
+    name = list_version(job.storage, 2).of_run(run_key).manifests[0].name
+    job.storage.put(name, job.storage.get(name)[:-7])
+    job.restart()
+    with pytest.raises(CorruptStateError, match=f"truncated .*{name}"):
+        job.run(Keeper(), [("a", 1)])
+    imported(job, replacing(job, 2), {"a": 200}, now_us=clock.now_us)
+    job.restart()
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 201
+
+
 def test_a_query_without_its_checkpoint_does_not_begin_with_a_mended_version(root, backend):
     clock = ManualClock()
     job = job_of(root, backend, clock=clock)

@@ -148,6 +148,7 @@ def _chosen(
 ) -> RunVersion:
     complete = opening.complete_runs(listing, epochs)
     run_key = _preferred(storage, task, listing.version, complete)
+    _check_mended(storage, task, epochs, listing, run_key)
     origin = RunVersion(version=listing.version, run_key=run_key)
     known = task.checkpoint is not None and _is_known(
         storage, task.checkpoint, listing.of_run(run_key or "")
@@ -160,6 +161,23 @@ def _chosen(
         raise opening.incomplete(listing, task.uid, storage.url)
     opening.segments_of(listing.of_run(run_key), task.max_parallelism, task.uid, storage.url)
     return origin
+
+
+def _check_mended(
+    storage: ObjectStorage,
+    task: Entering,
+    epochs: Epochs,
+    listing: VersionListing,
+    chosen: str | None,
+) -> None:
+    """Raise if a mended copy that ranks above the chosen one is truncated."""
+    for run_key in opening.runs_by_rank(listing, epochs):
+        if run_key == chosen:
+            return
+        made = listing.of_run(run_key)
+        record = record_of_begun(storage, run_key) if made.torn else None
+        if record is not None and record.is_import:
+            raise opening.incomplete(made, task.uid, storage.url)
 
 
 def _preferred(

@@ -40,6 +40,7 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
+from forebay_state_api.versions.folder import uid_of
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version, marked_versions, put_marker
@@ -181,14 +182,22 @@ def _is_whole(storage: ObjectStorage, record: RunRecord) -> bool:
 def first_import(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
     """Return the first version of an operator, if an import made it; ``None`` if there is none.
 
-    A version that an import replaced, or made for a checkpoint, is not one.
+    A version that an import replaced, or made for a checkpoint, is not one. Raises
+    `CorruptStateError` if there is only a truncated one.
     """
+    truncated: VersionListing | None = None
     for entry in epochs.entries:
         if entry.since or entry.spark_run != UNKNOWN_SPARK_RUN:
             continue
         record = record_of_begun(storage, entry.run_key)
-        if record is not None and _is_first(record) and _is_whole(storage, record):
+        if record is None or not _is_first(record):
+            continue
+        listing = list_version(storage, 1).of_run(entry.run_key)
+        if opening.is_complete(listing):
             return RunVersion(version=1, run_key=entry.run_key)
+        truncated = listing if listing.torn else truncated
+    if truncated is not None:
+        raise opening.incomplete(truncated, uid_of(storage), storage.url)
     return None
 
 
