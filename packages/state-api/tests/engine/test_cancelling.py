@@ -450,3 +450,30 @@ def test_a_gather_is_not_logged_that_is_cancelled_in_each_turn_as_anyio_does(
     gc.collect()
     assert ended == by_asyncio(lambda _: _cancelled_in_each_turn(states))
     assert caplog.messages == []
+
+
+async def _nobodys(f: Any) -> Any:
+    return await StateFuture()
+
+
+async def _alone(_: Any) -> Any:
+    async with asyncio.timeout(EARLY_S):
+        await StateFuture()
+
+
+async def _in_a_child(f: Any) -> Any:
+    async with asyncio.timeout(EARLY_S):
+        await asyncio.ensure_future(_nobodys(f))
+
+
+async def _in_a_gather(f: Any) -> Any:
+    await asyncio.wait_for(asyncio.gather(StateFuture(), _nobodys(f)), EARLY_S)
+
+
+async def _by_wait_for(_: Any) -> Any:
+    await asyncio.wait_for(StateFuture(), EARLY_S)
+
+
+@pytest.mark.parametrize("work", [_alone, _in_a_child, _in_a_gather, _by_wait_for])
+def test_a_record_ends_although_nobody_completes_what_it_gave_up(work: Any) -> None:
+    assert in_a_record(work) == ("TimeoutError()", EARLY_S)

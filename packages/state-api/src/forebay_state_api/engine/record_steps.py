@@ -194,7 +194,7 @@ class RecordSteps:
             self._record.driven.discard(self)
         result = getattr(self._take, "__self__", None)
         if isinstance(result, StateFuture):
-            result.cancel_with_followers()
+            result._cancel_with_followers()
 
     def task_is_kept(self) -> bool:
         """Return whether somebody else has its task, and may cancel it."""
@@ -218,6 +218,8 @@ class RecordSteps:
         interrupted: Callable[[Any], object] = self._interrupted
         scheduler.go_on_with(record, self._namespace, interrupted, error)
         self._awaits.woke()
+        if awaited is not None:
+            awaited._release(self)
         return True
 
     def cancel(self) -> None:

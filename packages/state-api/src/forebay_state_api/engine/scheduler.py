@@ -630,6 +630,12 @@ class Scheduler:
             record.next_is(namespace, callback, value)
         self.ready.append(record)
 
+    def end_early(self, record: Record, namespace: Any) -> None:
+        """Take back a step of ``record`` that was to come: nothing waits for it any more."""
+        self.go_on_with(record, namespace, _nothing, None)
+        if self.awaits is not None:
+            self.awaits.woke()
+
     def siblings(self) -> Callable[[], None] | None:
         """Begin concurrent calls, each a step; the caller must call the result between them.
 

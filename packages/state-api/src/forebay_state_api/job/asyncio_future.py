@@ -42,6 +42,7 @@ class AsyncioFuture:
 
     _view: Any
     _attach: Any
+    _release: Any
 
     @property
     def _asyncio_future_blocking(self) -> bool:
@@ -101,15 +102,16 @@ class AsyncioFuture:
         for _, _, callback, _ in tuple(getattr(self, "_callbacks", None) or ()):
             if isinstance(callback, StateWait):
                 callback.cancel(msg)
+        self._release(self)  # the view waits for nothing any more
         return True
 
-    def cancel_with_followers(self) -> None:
+    def _cancel_with_followers(self) -> None:
         """End all waits for this future, and for those chained to it: it gets no result."""
         followers = tuple(getattr(self, "_callbacks", None) or ())
         self.cancel()
         for *_, after in followers:
             if after is not None:
-                after.cancel_with_followers()
+                after._cancel_with_followers()
 
     def cancelled(self) -> bool:
         """Return whether `cancel` came before the end."""
@@ -165,6 +167,11 @@ class StateWait(partial[None]):
         self.func.__self__.interrupt(message)  # type: ignore[attr-defined] # it is a method
 
 
+def attached_by(callback: Any) -> object:
+    """Return the object whose method is attached to a future, if it is one."""
+    return getattr(getattr(callback, "func", callback), "__self__", None)
+
+
 class WaitOfTask:
     """A task's wait for a state future."""
 
@@ -188,4 +195,6 @@ def wait_of_task(future: AsyncioFuture) -> asyncio.Future[None]:
     """Return what a task waits for that awaits ``future``, whose result the coroutine takes."""
     wait = WaitOfTask()
     future._attach(StateWait(wait.end))
+    if not hasattr(future, "_record"):  # of the user's: nobody may complete it
+        wait.future.add_done_callback(lambda _: future._release(wait))
     return wait.future

@@ -28,7 +28,7 @@ from typing import (
 )
 
 from forebay_state_api.errors import StateAccessError, not_awaited
-from forebay_state_api.job.asyncio_future import AsyncioFuture
+from forebay_state_api.job.asyncio_future import AsyncioFuture, attached_by
 from forebay_state_api.job.current_key import NO_KEY
 
 T = TypeVar("T")
@@ -109,6 +109,9 @@ class Waiter(Protocol):
     ) -> None:
         """Run a step of ``record`` that waited for others."""
 
+    def end_early(self, record: Any, namespace: Any) -> None:
+        """Take back a step of ``record`` that was to come."""
+
     def drive(self, coroutine: Any, result: StateFuture[Any]) -> bool:
         """Run a coroutine of the current record, if it may await anything; return whether."""
 
@@ -155,6 +158,14 @@ def _scheduler_of_a_record() -> Waiter | None:
     """Return this thread's scheduler, if it runs the code of a record."""
     scheduler: Waiter | None = getattr(_SCOPE, "scheduler", None)
     return None if scheduler is None or scheduler.context._key is NO_KEY else scheduler
+
+
+def _ignore(_: object) -> None:
+    """Do nothing, in place of what was attached."""
+
+
+_RELEASED: Final = (None, None, _ignore, None)
+"""In place of a callback that was taken back, or is on its way."""
 
 
 class StateFuture(AsyncioFuture, Generic[T]):
@@ -265,6 +276,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
                     self._done = True
                     return
                 record, namespace, callback, after = self._callbacks[position]
+                self._callbacks[position] = _RELEASED
                 position += 1
                 if position == len(self._callbacks):
                     self._callbacks = None
@@ -298,6 +310,20 @@ class StateFuture(AsyncioFuture, Generic[T]):
         else:
             after._error = self._error
             after._end()
+
+    def _release(self, owner: object) -> None:
+        """Forget a method that ``owner`` attached: its record need not wait for this future."""
+        with _lock:
+            callbacks = getattr(self, "_callbacks", None) or []
+            for position, entry in enumerate(callbacks):
+                if attached_by(entry[2]) is owner:
+                    callbacks[position] = _RELEASED
+                    break
+            else:
+                return
+        record, namespace, *_ = entry
+        if record is not None:
+            record.scheduler.end_early(record, namespace)
 
     def _attach(
         self, callback: Callable[[T], object], after: StateFuture[Any] | None = None
