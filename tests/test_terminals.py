@@ -84,6 +84,9 @@ for arguments in json.load(open(sys.argv[1])):
 hostile = json.load(open(sys.argv[1]))[0][-1]
 print("<<<[\\"log\\"]>>>")
 logging.getLogger("forebay_state_api").warning("a key: %s", hostile)
+print("<<<[\\"exit\\"]>>>")
+sys.stdout.write("\\x1b[0m")  # as colorama does
+print("\\x1b[0m" + hostile)
 print("<<<[\\"traceback\\"]>>>")
 raise RuntimeError(hostile)
 """
@@ -104,7 +107,7 @@ class Visits(KeyedProcessFunction):
         return []
 
 
-@pytest.fixture(scope="module", params=["heap", "lsm"])
+@pytest.fixture(scope="module", params=["heap", pytest.param("lsm", marks=pytest.mark.slow)])
 def state_dir(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("state")
     where = {"state_dir": str(directory), "query": HOSTILE, "uid": HOSTILE}
@@ -171,7 +174,7 @@ def test_nothing_that_a_terminal_obeys_comes_from_data(state_dir, tmp_path):
     commands.append(["state", "scan", "--json", "--provisional", "--state-dir", str(state_dir)])
     shown = on_terminal(commands, tmp_path).split("<<<")[1:]
     parts = {tuple(json.loads(one.partition(">>>")[0])): one.partition(">>>")[2] for one in shown}
-    assert len(parts) == len(commands) + 3
+    assert len(parts) == len(commands) + 4
     for command, text in parts.items():
         assert [raw for raw in RAW if raw in text] == [], command
     for command in commands[:-1]:
@@ -179,6 +182,7 @@ def test_nothing_that_a_terminal_obeys_comes_from_data(state_dir, tmp_path):
         assert r"\x1b]52;c;cm0" in flat, (command, flat)
     assert r"\u001b]52;c;cm0=" in parts[tuple(commands[-1])]
     assert ESCAPED in parts["log",]
+    assert parts["exit",].replace("\r\n", "\n").strip() == "\x1b[0m" + r"\x1b[0m" + ESCAPED
     assert ESCAPED in parts["traceback",]
 
 

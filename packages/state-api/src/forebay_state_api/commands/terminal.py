@@ -18,6 +18,9 @@ _SURROGATES: Final = "\ud800-\udfff"
 _IN_LINES: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDIRECTIONAL}{_SURROGATES}]")
 _IN_A_LINE: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f{_BIDIRECTIONAL}{_SURROGATES}]")
 
+_RESET: Final = "\x1b[0m"
+"""The reset that colorama, which Ray imports, writes at exit. Commands write whole lines."""
+
 
 def one_line(text: str) -> str:
     r"""Return text as it is shown in one line: with escapes such as ``\x1b`` and ``\n``."""
@@ -63,7 +66,7 @@ class _Guarded:
         self.terminal: Final = terminal
 
     def write(self, text: str) -> int:
-        self.terminal.write(several_lines(text))
+        self.terminal.write(text if text == _RESET else several_lines(text))
         return len(text)
 
     def writelines(self, texts: Iterable[str]) -> None:
