@@ -7,8 +7,10 @@ import pytest
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.finality import mark_final, newest_shown, shown_at
+from forebay_state_api.versions.heads import list_heads, recovery_for
 from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.reader import open_version
+from forebay_state_api.versions.recovery import put_recovery
 from forebay_state_api.versions.savepoints import create_savepoint
 from forebay_state_api.versions.timeline import timeline_version
 
@@ -138,3 +140,17 @@ def test_a_version_that_is_being_made_is_passed_over(query, runs):
     runs[1].begin(6)
     runs[1].begin(6, 1).commit()
     assert newest_shown(query.storage, provisional=True).at.version == 6
+
+
+def test_the_entry_of_the_run_that_a_person_chose(query):
+    older, chosen, other = query.run(2), query.run(2), query.run(2)
+    older.batches(0, 2)
+    chosen.batches(3, 5)
+    other.batches(1, 4)
+    epochs = list_epochs(query.storage)
+    (head,) = [one for one in list_heads(query.storage, epochs) if one.run_key == chosen.key]
+    put_recovery(query.storage, epochs, recovery_for(head, query.storage, epochs))
+    assert newest_shown(query.storage, provisional=True).at.version == 6
+    entry = list_epochs(query.storage).of_run(chosen.key).name
+    query.storage.delete([entry])
+    assert_named(query.storage, f"{entry} .* is missing")

@@ -27,7 +27,7 @@ from forebay_state_api.versions.epochs import (
     record_name,
 )
 from forebay_state_api.versions.folder import uid_of
-from forebay_state_api.versions.markers import VersionListing, list_version, marked_versions
+from forebay_state_api.versions.markers import Made, VersionListing, list_version, marked_versions
 from forebay_state_api.versions.opening import incomplete, is_complete, is_whole
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
 
@@ -163,17 +163,31 @@ def current(storage: ObjectStorage, epochs: Epochs) -> Current | None:
     or an import that was not published to its end. Raises `CorruptStateError` where what is stored
     shows that a newer version was complete, and names what is missing.
     """
-    for run_key in _runs_by_rank(epochs, read_recovery(storage, epochs)):
+    recovery = read_recovery(storage, epochs)
+    for run_key in _runs_by_rank(epochs, recovery):
         record = record_of_begun(storage, run_key)
         if record is None:
             continue
         newest = _newest_made(storage, run_key, record.since, epochs)
         if newest is None and record.is_import:
             continue
+        if run_key in recovery.kept:  # no run has begun since the decision
+            _check_chosen(storage, epochs, recovery)
         return Current(run_key, newest or _continued(storage, run_key, record, epochs))
     for version in marked_versions(storage, layout.LAST_VERSION)[:1]:
         check_epochs(storage, list_version(storage, version), epochs)
+    _check_chosen(storage, epochs, recovery)
     return None
+
+
+def _check_chosen(storage: ObjectStorage, epochs: Epochs, recovery: Recovery) -> None:
+    """Raise if the entry of the run that a person chose is missing."""
+    chosen = max(recovery.kept, key=recovery.kept.__getitem__, default=None)
+    if chosen is None or epochs.of_run(chosen) is not None:
+        return
+    listing = list_version(storage, recovery.kept[chosen]).of_run(chosen)
+    for made in listing.objects:
+        raise _without_entry(storage, made)
 
 
 def _newest_made(
@@ -233,17 +247,21 @@ def check_epochs(storage: ObjectStorage, listing: VersionListing, epochs: Epochs
     """Raise if a version was begun in a higher epoch than any entry has: its entry is missing."""
     for made in listing.objects:
         if made.by.epoch > _highest(epochs) and made.by.epoch > _highest(list_epochs(storage)):
-            record = record_of_begun(storage, made.by.run_key)
-            since, spark_run = 0, UNKNOWN_SPARK_RUN
-            if record is not None:
-                since, spark_run = record.since, record.identity.spark_run
-            entry = EpochEntry(made.by.epoch, since, made.by.run_key, spark_run)
-            raise CorruptStateError(
-                f"{entry.name} in {storage.url} is missing, the entry of the run that made "
-                f"{made.name}: it was deleted, or is not in this copy of the state directory. Put "
-                "an object of that name there, whatever its content; or start the query again, "
-                "whose new run has an entry of its own"
-            )
+            raise _without_entry(storage, made)
+
+
+def _without_entry(storage: ObjectStorage, made: Made) -> CorruptStateError:
+    record = record_of_begun(storage, made.by.run_key)
+    since, spark_run = 0, UNKNOWN_SPARK_RUN
+    if record is not None:
+        since, spark_run = record.since, record.identity.spark_run
+    entry = EpochEntry(made.by.epoch, since, made.by.run_key, spark_run)
+    return CorruptStateError(
+        f"{entry.name} in {storage.url} is missing, the entry of the run that made {made.name}: it "
+        "was deleted, or is not in this copy of the state directory. Put an object of that name "
+        "there, whatever its content; or start the query again, whose new run has an entry of its "
+        "own"
+    )
 
 
 def _highest(epochs: Epochs) -> int:
