@@ -47,6 +47,11 @@ def yielding(row, ctx=None):
     yield "row", 1
 
 
+def returning_rows_or_none(row, ctx=None):
+    yield from ()
+    return row.key or None
+
+
 def returning_futures(row, ctx):
     yield "row", 1
     return ctx.current_key
@@ -140,6 +145,7 @@ FAILING = {
     "a function": returning,
     "an object": Called(),
     "a partial function": functools.partial(returning),
+    "a function with rows or None": returning_rows_or_none,
     "a function of a row": flat_map_callable(lambda row: [*()] or returning(row)),
     "a generator of a row": flat_map_callable(returning),
     "a generator of one row": map_callable(lambda row: (yield (row,)) or row),

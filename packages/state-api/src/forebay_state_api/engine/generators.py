@@ -25,15 +25,19 @@ def only_yields(fn: Any) -> bool:
         return False
     before = None
     for now in dis.get_instructions(called):
-        if now.opname in _RETURNS and not _is_none(now if now.opname == "RETURN_CONST" else before):
+        if now.opname in _RETURNS and not _returns_none(now, before):
             return False
         before = now
     return True
 
 
-def _is_none(loads: dis.Instruction | None) -> bool:
+def _returns_none(returns: dis.Instruction, before: dis.Instruction | None) -> bool:
+    loads = returns if returns.opname == "RETURN_CONST" else before
+    # Code that jumps there, as in ``return rows or None``, has another value.
+    jumps = loads is before and returns.is_jump_target
     return (
         loads is not None
+        and not jumps
         and loads.opname in ("LOAD_CONST", "RETURN_CONST")
         and loads.argval is None
     )
