@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_spark_runtime.driver.failure import error_in, why
+from forebay_state_api.contract.checksummed import TornObjectError
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import (
     AbandonedTimelineError,
     ConfigurationError,
@@ -101,6 +103,31 @@ def test_fields_of_classes_are_there():
 def test_a_class_of_a_newer_release_is_an_error_of_forebay():
     error = error_in("forebay_state_api.errors.NewError: what happened")
     assert (type(error), str(error)) == (ForebayError, "what happened")
+
+
+@pytest.mark.parametrize(
+    ("raised", "documented"),
+    [(ObjectNotFoundError, StorageError), (TornObjectError, CorruptStateError)],
+)
+def test_a_class_below_a_documented_one_is_that_one(raised, documented):
+    """As in the table of errors; an error of its traceback does not stand for it."""
+    error = error_in(
+        f"worker: {raised.__module__}.{raised.__qualname__}: f is not there\nForebay's traceback:\n"
+        "forebay_state_api.errors.FencedError: x"
+    )
+    assert (type(error), str(error)) == (documented, "f is not there")
+
+
+def test_an_error_of_a_package_with_a_like_name_is_not_one_of_forebay():
+    assert error_in("forebay_jobs.errors.PriceError: no price") is None
+
+
+@pytest.mark.parametrize(
+    "spark", [" SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nx", ""]
+)
+def test_a_databases_sqlstate_does_not_end_the_text(spark):
+    message = "f (operator 'u') raised Error: duplicate, SQLSTATE: 23505\n  File \"f.py\", line 1"
+    assert str(error_in(f"forebay_state_api.errors.FunctionError: {message}\n{spark}")) == message
 
 
 def test_forebays_traceback_is_a_note():

@@ -65,7 +65,7 @@ def terminated(text):
 def test_what_stopped_a_query_is_logged_once_without_sparks_lines(caplog):
     terminated(
         "org.apache.spark.api.python.PythonException: forebay_state_api.errors.FunctionError: F "
-        "(operator 'u', batch 1, partition 0) raised KeyError: 1\n  File x\n SQLSTATE: 1\n\tat y"
+        "(operator 'u', batch 1, partition 0) raised KeyError: 1\n  File x\n SQLSTATE: 1\n\tat y(Z)"
     )
     (logged,) = caplog.records
     assert (logged.name, logged.levelname) == (LOGGER, "ERROR")

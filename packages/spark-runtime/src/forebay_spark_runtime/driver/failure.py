@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 TRACEBACK: Final = "\nForebay's traceback:\n"
 """Comes before the traceback below an error that is not for the job's author."""
 
-_ERROR: Final = re.compile(r"forebay_state_api\.errors\.(\w+): ")
+_ERROR: Final = re.compile(r"\b(?P<module>forebay_\w+(?:\.\w+)+)\.(?P<name>\w+): ")
 _SAME_UID: Final = re.compile(r"\[DUPLICATED_METRICS_NAME\].*? forebay:(.+?)\. The same name")
+_OTHER_LINES: Final = (
+    r"\s*=== Streaming Query ===|\n\s*(?:Driver|JVM) stacktrace:|\n\s*at [\w.$]+\("
+)
 _SPARKS_LINES: Final = re.compile(
-    r"\s*SQLSTATE: \w+|\s*=== Streaming Query ===|\n\s*(?:Driver|JVM) stacktrace:|\n\s*at [\w.$]+\("
+    # A database's error may have a SQLSTATE too, before the lines of the user's code.
+    rf"(?:\s*SQLSTATE: \w+)+(?:\s*\Z|(?={_OTHER_LINES}))|{_OTHER_LINES}"
 )
 _LOCATION: Final = re.compile(
     r"(?:(?P<function>[\w.<>]+) \()?operator (?P<operator>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
@@ -55,11 +59,11 @@ def why(failed: StreamingQuery | BaseException) -> BaseException | None:
     :param failed: a streaming query, or the exception that one of its methods or an action on a
         bounded DataFrame raised.
 
-    The result has the class that the worker raised, so ``isinstance`` works; its text is the
-    sentence that says what failed, with the lines of your code below it. Its `location` holds the
-    operator, the key, the micro-batch and the partition, and it has no cause. If the failure has
-    nothing to do with Forebay, the result is Spark's exception itself, and ``None`` for a query
-    that has not failed.
+    The result has the class of `forebay_state_api.errors` that the worker raised, or that is above
+    it, so ``isinstance`` works; its text is the sentence that says what failed, with the lines of
+    your code below it. Its `location` holds the operator, the key, the micro-batch and the
+    partition, and it has no cause. If the failure has nothing to do with Forebay, the result is
+    Spark's exception itself, and ``None`` for a query that has not failed.
     """
     raised = failed if isinstance(failed, BaseException) else failed.exception()
     if raised is None or isinstance(raised, ForebayError):
@@ -69,17 +73,42 @@ def why(failed: StreamingQuery | BaseException) -> BaseException | None:
 
 def error_in(text: str) -> ForebayError | None:
     """Return the first error of Forebay in a text of Spark's."""
-    found = _ERROR.search(text)
+    found = _first_in(text)
     if found is None:
         return same_uid(text)
-    rest = text[found.end() :]
+    kind, rest = found
     end = _SPARKS_LINES.search(rest)
     message, _, trace = rest[: None if end is None else end.start()].partition(TRACEBACK)
-    error = _rebuilt(getattr(errors, found[1], ForebayError), message.rstrip())
+    error = _rebuilt(kind, message.rstrip())
     if trace:
         error.add_note(f"{TRACEBACK.lstrip()}{trace.rstrip()}")
     error.location = _location(message)
     return error
+
+
+def _first_in(text: str) -> tuple[type[ForebayError], str] | None:
+    """Return the class of the first error of Forebay in a text, and the text after its name."""
+    for found in _ERROR.finditer(text):
+        if (kind := _documented(found["module"], found["name"])) is not None:
+            return kind, text[found.end() :]
+    return None
+
+
+def _documented(module: str, name: str) -> type[ForebayError] | None:
+    """Return the class in `errors` that an error is, or is below; ``None`` for others' errors.
+
+    Only classes that this process has imported are known by name: the text may come from a row.
+    """
+    for kind in _all_below(ForebayError):
+        if (kind.__module__, kind.__qualname__) == (module, name):
+            return next(base for base in kind.__mro__ if base.__module__ == errors.__name__)
+    return ForebayError if module == errors.__name__ else None
+
+
+def _all_below(kind: type[ForebayError]) -> Iterator[type[ForebayError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _all_below(below)
 
 
 def same_uid(text: str) -> ForebayError | None:
