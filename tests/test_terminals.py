@@ -131,12 +131,12 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield from leaves(found, (*path, name))
 
 
-def on_terminal(arguments: Sequence[Sequence[str]], folder: Path) -> str:
+def on_terminal(arguments: Sequence[Sequence[str]], folder: Path, **variables: str) -> str:
     """Run commands in one process whose stdout and stderr are a terminal; return what it shows."""
     script = folder / "arguments.json"
     script.write_text(json.dumps([[HOSTILE], *arguments]), encoding="utf-8")
     terminal, end = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
+    environment = {**os.environ, "COLUMNS": "200", "TERM": "xterm", **variables}
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(script)],
         stdout=end,
@@ -184,6 +184,13 @@ def test_nothing_that_a_terminal_obeys_comes_from_data(state_dir, tmp_path):
     assert ESCAPED in parts["log",]
     assert parts["exit",].replace("\r\n", "\n").strip() == "\x1b[0m" + r"\x1b[0m" + ESCAPED
     assert ESCAPED in parts["traceback",]
+
+
+def test_nor_on_a_terminal_that_is_said_to_be_ascii(state_dir, tmp_path):
+    command = ["state", "scan", "--json", "--provisional", "--state-dir", str(state_dir)]
+    shown = on_terminal([command], tmp_path, PYTHONIOENCODING="ascii")
+    assert [raw for raw in RAW if raw in shown] == []
+    assert r"\x9b2J\u202e" in shown
 
 
 def test_columns_are_as_wide_as_what_is_shown(state_dir, tmp_path):

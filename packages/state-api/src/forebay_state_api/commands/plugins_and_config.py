@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import attrs
 import click
 
@@ -23,15 +26,18 @@ def show_plugins(*, as_json: bool) -> None:
     if as_json:
         print_json([attrs.asdict(plugin) for plugin in found])
     else:
-        print_table(("distribution", "version", "contract", "provides"), map(_row, found))
+        rows = itertools.chain.from_iterable(map(_rows, found))
+        print_table(("distribution", "version", "contract", "provides"), rows)
     if any(plugin.problems for plugin in found):
         raise click.exceptions.Exit(1)
 
 
-def _row(plugin: InstalledPlugin) -> tuple[str, str | None, int, str]:
-    offers = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
-    provides = "\n".join([*offers, *(f"BROKEN: {problem}" for problem in plugin.problems)])
-    return plugin.distribution, plugin.version or None, plugin.contract_version, provides
+def _rows(plugin: InstalledPlugin) -> Iterator[tuple[str, str | None, int, str]]:
+    """Yield a row for each kind of thing that a plugin provides, and for each that is broken."""
+    provides = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
+    provides += [f"BROKEN: {problem}" for problem in plugin.problems]
+    for one in provides or [""]:
+        yield plugin.distribution, plugin.version or None, plugin.contract_version, one
 
 
 @click.command("config")

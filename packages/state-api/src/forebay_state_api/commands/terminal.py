@@ -44,7 +44,7 @@ def stream_behind(stream: Any) -> Any:
 def guard_streams() -> None:
     """Let stdout and stderr escape what a terminal would obey, until the process ends.
 
-    In files and pipes only halves of surrogate pairs, which have no bytes, are escaped.
+    In files and pipes only what their encoding lacks is escaped, such as halves of surrogate pairs.
     """
     sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
 
@@ -52,15 +52,16 @@ def guard_streams() -> None:
 def _guarded(stream: Any) -> Any:
     if stream is None or isinstance(stream, _Guarded):
         return stream
-    if stream.isatty():
-        return _Guarded(stream)
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
-    return stream
+    return _Guarded(stream) if stream.isatty() else stream
 
 
 class _Guarded:
-    """A terminal's stream that escapes control characters."""
+    """A terminal's stream that escapes control characters.
+
+    It has no ``buffer``: click would write UTF-8 there, past the escapes, if the encoding is ASCII.
+    """
 
     def __init__(self, terminal: TextIO) -> None:
         self.terminal: Final = terminal
@@ -74,4 +75,6 @@ class _Guarded:
             self.write(text)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
         return getattr(self.terminal, name)
