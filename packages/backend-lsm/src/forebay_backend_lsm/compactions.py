@@ -123,7 +123,15 @@ class Compactions:
             timeout_s = self._options.job_timeout_s
             still = pending.looked_for(self._opening.storage, now_us, timeout_s)
             if still is None:
-                _log.warning("compaction %s of %s shows no sign of life", job.id, job.operator)
+                _log.warning(
+                    "compaction %s of %s shows no sign of life for %g s: the compaction service "
+                    "does not know it, and nobody has written its result. Attempt %d follows if "
+                    "its inputs are live",
+                    job.id,
+                    job.operator,
+                    timeout_s,
+                    job.attempt + 1,
+                )
                 self._lost.append(pending)
             else:
                 self._pending.append(still)

@@ -79,14 +79,21 @@ def test_a_job_that_is_under_way_stays_pending(chain: Chain) -> None:
     assert len(chain.service.submitted) == 1
 
 
-def test_a_job_without_a_sign_of_life_is_submitted_again(chain: Chain) -> None:
+def test_a_job_without_a_sign_of_life_is_submitted_again(
+    chain: Chain, caplog: pytest.LogCaptureFixture
+) -> None:
     job = until_pending(chain)
     chain.other_process()
     chain.now_us += 9 * MINUTE_US
     chain.commit()
     assert chain.pending() == [job.id]
+    assert not caplog.records
     chain.now_us += MINUTE_US
     chain.commit()
+    (logged,) = caplog.messages
+    assert f"compaction {job.id} of q/u shows no sign of life for 600 s" in logged
+    assert "the compaction service does not know it" in logged
+    assert "Attempt 2 follows" in logged
     (again,) = chain.service.submitted
     assert chain.pending() == [again.id]
     assert again.output_prefix != job.output_prefix
