@@ -64,19 +64,20 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def test_headers_that_do_not_come_end_the_connection(port, half, monkeypatch):
-    monkeypatch.setattr(connections, "REQUEST_S", 0.05)
-    assert is_closed(half())
+    with monkeypatch.context() as impatient:
+        impatient.setattr(connections, "REQUEST_S", 0.05)
+        assert is_closed(half())
     assert view(port) == 200
 
 
 def test_a_second_request_has_a_limit_too(port, monkeypatch):
-    monkeypatch.setattr(connections, "REQUEST_S", 0.05)
     made = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     with made:
         made.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         shown = b""
         while not shown.endswith(b"0\r\n\r\n"):  # the end of a body in chunks
             shown += made.recv(10_000)
+        monkeypatch.setattr(connections, "REQUEST_S", 0.05)
         made.sendall(HALF)
         assert is_closed(made)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from forebay_console import server
+from forebay_console.connections import LimitedConnection
 from forebay_console.server import Listening
 
 CERTIFIED = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
@@ -25,3 +27,15 @@ CERTIFIED = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
 )
 def test_plain_http_beyond_loopback_has_a_proxy_with_tls_before_it(host, how, behind_tls):
     assert Listening(host=host, port=0, **how).behind_tls is behind_tls
+
+
+def test_its_connections_have_limits(monkeypatch):
+    configured = []
+
+    class Server(server.uvicorn.Server):
+        def run(self, sockets):
+            configured.append(self.config)
+
+    monkeypatch.setattr(server.uvicorn, "Server", Server)
+    server.serve(None, Listening(host="127.0.0.1", port=0), lambda _: None)
+    assert [one.http for one in configured] == [LimitedConnection]
