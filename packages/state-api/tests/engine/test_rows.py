@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from forebay_state_api.engine.rows import check_rows, row_class
 from forebay_state_api.errors import OutputSchemaError
+from forebay_state_api.job.futures import StateFuture
 
 
 def test_a_row_gives_columns_by_name_as_sparks_does():
@@ -83,3 +84,12 @@ def test_a_coroutine_or_task_in_a_row_is_said_to_be_not_awaited(emitted):
         await task
 
     asyncio.run(with_task())
+
+
+def test_the_search_for_what_was_not_awaited_ends_in_a_list_that_contains_itself():
+    endless = [("a", "b")]
+    endless += [endless, {"again": endless}]
+    check_rows([("a", endless)], "Totals")
+    endless[0] = StateFuture()
+    with pytest.raises(OutputSchemaError, match="a StateFuture that was not awaited"):
+        check_rows([("a", endless)], "Totals")

@@ -92,16 +92,16 @@ def check_rows(rows: Iterable[Any], function: str) -> None:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """Yield the values of a row, including those in its lists, tuples and dicts."""
+    """Yield the values of a row, including those in its lists, tuples and dicts, each once."""
     left = [value]
+    entered: set[int] = set()  # a list may contain itself
     while left:
         one = left.pop()
-        if isinstance(one, (tuple, list)):
-            left.extend(one)
-        elif isinstance(one, Mapping):
-            left.extend(one.values())
-        else:
+        if not isinstance(one, (tuple, list, Mapping)):
             yield one
+        elif id(one) not in entered:
+            entered.add(id(one))
+            left.extend(one.values() if isinstance(one, Mapping) else one)
 
 
 def check_awaited(emitted: Any, where: str) -> None:
