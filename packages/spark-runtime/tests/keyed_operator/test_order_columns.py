@@ -109,8 +109,11 @@ def test_strings_of_two_collations():
         *((kind, kind) for kind in (T.StringType(), T.BinaryType(), T.BooleanType())),
         (T.TimestampType(), T.TimestampType()),
         (T.DayTimeIntervalType(0, 1), T.DayTimeIntervalType(0, 3)),
+        *([(T.TimeType(3), T.TimeType(6))] if hasattr(T, "TimeType") else []),
     ],
     ids=str,
 )
 def test_a_pair_of_one_arrow_type_is_not_widened(first, second):
     assert widened(first, second) is None
+    own = [arrow_schema(T.StructType().add("o", kind)) for kind in (first, second)]
+    assert own[0] == own[1]

@@ -31,6 +31,10 @@ _EXACT_IN_DOUBLE: Final = (
     spark.FloatType,
     spark.DoubleType,
 )
+_ONE_ARROW_TYPE: Final = tuple(
+    getattr(spark, name) for name in ("DayTimeIntervalType", "TimeType") if hasattr(spark, name)
+)
+"""Classes whose types, of any precision, are one type in Arrow; older pyspark lacks some."""
 
 
 def order_types(schemas: Sequence[Any], orders: Sequence[tuple[str, ...]], uid: str) -> list[Any]:
@@ -61,8 +65,7 @@ def _checked(one: str, first: Any, other: str, second: Any, uid: str) -> Any:
 
 
 def _alike(first: Any, second: Any) -> bool:
-    intervals = isinstance(first, spark.DayTimeIntervalType)
-    if intervals and isinstance(second, spark.DayTimeIntervalType):
+    if type(first) is type(second) and isinstance(first, _ONE_ARROW_TYPE):
         return True
     return bool(first.simpleString() == second.simpleString())
 
