@@ -298,6 +298,20 @@ async def test_a_mark_stays_while_a_worker_may_find_it(answers):
 
 
 @in_loop
+async def test_a_mark_stays_while_workers_are_suspect():
+    """The gateway may have lost them with the directory: the fault is its machine's."""
+    stage = Stage(limits=attrs.evolve(LIMITS, check_s=0.01))
+    storages = stage.core.worker_set._storages = LosingStorages("default")
+    for worker in await stage.up(2):
+        worker.answers = False
+    await stage.later(LIMITS.ping_every_s * LIMITS.ping_misses)
+    assert stage.core.worker_set.counts()["suspect"] == 2
+    storages.lost = True
+    await stage.core.worker_set.look()
+    assert storages.marks == {"default": "mark"}
+
+
+@in_loop
 async def test_a_worker_that_loses_the_storage_while_it_drains_ends():
     stage = Stage()
     (worker,) = await stage.up()

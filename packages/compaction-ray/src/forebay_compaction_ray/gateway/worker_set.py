@@ -25,9 +25,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_ASLEEP: Final = (WorkerPhase.STARTING, WorkerPhase.SUSPECT)
-"""Workers in these states answer nothing."""
-
 
 class WorkerSet:
     """All workers. A worker counts as up only after it has described itself."""
@@ -108,17 +105,18 @@ class WorkerSet:
 
         A mark that neither the gateway nor any worker finds was deleted, or its directory: the
         storage is marked again. While a worker finds it, only the others lack the directory.
-        A worker that has not answered yet may find it. Callers that wait share the next look.
+        One that does not answer may find it, until it is killed. Callers that wait share the next
+        look.
         """
         await self._looks()
 
     async def _look_at_all(self) -> None:
         await self._storages.look()
         found = await self._describe_all()
-        awake = [w.id for w in self.workers.values() if w.phase not in _ASLEEP]
-        if not found.keys() >= set(awake):
+        asked = {w.id for w in self.workers.values() if w.phase is not WorkerPhase.STARTING}
+        if not found.keys() >= asked:
             return
-        gone = [n for n in self._storages.doubted if all(n in found[w].problems for w in awake)]
+        gone = [n for n in self._storages.doubted if all(n in found[w].problems for w in asked)]
         for name in gone:
             await self._storages.mark_again(name)
         if gone:
