@@ -208,18 +208,24 @@ def test_a_hook_that_raises(kind: PluginKind, error: BaseException) -> None:
 class RaisesAtEverything:
     """Rubbish of the worst kind."""
 
+    error: type[BaseException] = ValueError
+
     def __getattribute__(self, name: str) -> Any:
-        raise ValueError(name)
+        raise type(self).error(name)
 
     def __repr__(self) -> str:
         raise ValueError
 
 
+class ExitsAtEverything(RaisesAtEverything):
+    error = SystemExit
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.noun)
 @pytest.mark.parametrize(
     "rubbish",
-    [7, "acme", {"acme": 1}, [None], [[]], object, RaisesAtEverything],
-    ids=["number", "text", "dict", "none", "list", "object", "raises"],
+    [7, "acme", {"acme": 1}, [None], [[]], object, RaisesAtEverything, ExitsAtEverything],
+    ids=["number", "text", "dict", "none", "list", "object", "raises", "exits"],
 )
 def test_a_hook_that_returns_rubbish(kind: PluginKind, rubbish: Any) -> None:
     result = rubbish() if isinstance(rubbish, type) else rubbish
@@ -276,6 +282,15 @@ def test_a_name_that_cannot_be_one(kind: PluginKind, name: Any) -> None:
     with pytest.raises((PluginError, UnknownPluginError), match=kind.attribute):
         FINDERS[kind](found, str(name))
     assert [len(row.problems) for row in found.installed()] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if not kind.several], ids=lambda kind: kind.noun
+)
+def test_a_name_with_a_comma_behind_it(kind: PluginKind) -> None:
+    thing = MAKERS[kind](("acme",))
+    says = rf"has the {kind.attribute} \('acme',\): names are"
+    assert_harmless(beside(module(kind, thing)), says, asked=kind)
 
 
 NO_NUMBER = {"size": Setting("size", int, "many", "A size.")}

@@ -201,6 +201,28 @@ def test_a_service_and_the_setting_it_cannot_work_without_go_together() -> None:
         resolve_settings(unused, backends={"away": Away})
 
 
+def test_a_backend_may_have_the_name_of_a_service() -> None:
+    given = {
+        "spark.forebay.compaction.service": "away",
+        "spark.forebay.compaction.remote.address": "there:1",
+    }
+    other = SimpleNamespace(options={"size": Setting("size", int, 1, "How large.")})
+    settings = resolve_settings(given, backends={"away": other}, services={"away": Away})
+    assert settings.service_options(Away) == {"address": "there:1"}
+    assert settings.options_of("away") == {"size": 1}
+
+
+@pytest.mark.parametrize("chosen", ["heap", "acme"])
+def test_a_setting_that_two_declare_is_that_of_the_chosen_one(chosen: str) -> None:
+    codec = {"codec": Setting("codec", int, 7, "Another setting of the same name.")}
+    acme = SimpleNamespace(name="acme", options=codec, options_prefix="heap")
+    for backends in ({**BACKENDS, "acme": acme}, {"acme": acme, **BACKENDS}):
+        configured = resolve_settings({"spark.forebay.state.backend": chosen}, backends=backends)
+        passed = resolve_settings({}, overrides={"state.backend": chosen}, backends=backends)
+        expected = {"heap": "zstd", "acme": 7}[chosen]
+        assert configured["heap.codec"] == passed["heap.codec"] == expected
+
+
 def test_storage_options_are_passed_on() -> None:
     settings = resolve({"storage.aws_region": "eu-west-1"}, **{"storage.aws_token": "t0p"})
     assert settings.storage_options() == {

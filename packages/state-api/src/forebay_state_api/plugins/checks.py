@@ -18,7 +18,7 @@ def names_of(kind: PluginKind, value: Any) -> tuple[str, ...]:
     """Return the names of a thing, as far as it has any."""
     try:
         names = getattr(value, kind.attribute, None)
-    except Exception:  # noqa: BLE001 - a property of the plugin's, which `problem_of` reports
+    except (Exception, SystemExit):  # noqa: BLE001 - a property of the plugin's: see `problem_of`
         return ()
     names = names if isinstance(names, tuple) else (names,)
     return tuple(name for name in names if isinstance(name, str) and name)
@@ -28,7 +28,7 @@ def shown(value: Any) -> str:
     """Return a short text for a thing, whatever its own ``repr`` does."""
     try:
         return reprlib.repr(value)
-    except Exception:  # noqa: BLE001 - it may not even have a class
+    except (Exception, SystemExit):  # noqa: BLE001 - it may not even have a class
         return f"an object of {type(value).__name__}"
 
 
@@ -36,7 +36,7 @@ def problem_of(kind: PluginKind, value: Any) -> str:
     """Return what is wrong with a thing that a hook has returned; empty if nothing is."""
     try:
         return next(_problems(kind, value), "")
-    except Exception as error:  # noqa: BLE001 - a plugin's own attributes may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's attributes may raise
         return f"cannot be examined: {error!r}"
 
 
@@ -66,7 +66,7 @@ def _of_another_kind(kind: PluginKind, value: Any) -> Iterator[str]:
 
 def _unnamed(kind: PluginKind, value: Any) -> Iterator[str]:
     given = getattr(value, kind.attribute, None)
-    names = given if isinstance(given, tuple) else (given,)
+    names = given if isinstance(given, tuple) and kind.several else (given,)
     if not names or None in names or "" in names:
         yield f"has no {kind.attribute!r}"
     for name in names:

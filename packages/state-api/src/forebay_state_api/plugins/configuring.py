@@ -19,6 +19,7 @@ def resolve_with_plugins(
     return resolve_settings(
         given,
         overrides=overrides,
-        backends={**known.compaction_services(), **known.backends()},
+        backends=known.backends(),
+        services=known.compaction_services(),
         absent=lambda: broken(known.problems()),
     )

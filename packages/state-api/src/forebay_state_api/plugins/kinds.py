@@ -19,6 +19,8 @@ class PluginKind:
     """The attribute that holds the name: ``name``, ``format`` or ``schemes``."""
     versioned: bool
     """Whether ``contract_version`` is required; if it is set, it is always checked."""
+    several: bool = False
+    """Whether the attribute may be a tuple, of all names of one thing."""
     contract: str = ""
     """The class that the things derive from, as ``module:name``; empty: none."""
     is_class: bool = False
@@ -71,6 +73,7 @@ STORAGES: Final = PluginKind(
     "storage for the URL scheme",
     "schemes",
     versioned=True,
+    several=True,
     contract="forebay_state_api.contract.object_storage:ObjectStorage",
     is_class=True,
 )

@@ -8,7 +8,7 @@ misspelt setting is an error instead of a silent default.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -270,31 +270,35 @@ def resolve_settings(
     *,
     overrides: Mapping[str, object] | None = None,
     backends: Mapping[str, Any] | None = None,
+    services: Mapping[str, Any] | None = None,
     absent: Callable[[], str] = str,
 ) -> Settings:
     """Resolve settings: ``overrides`` win over ``given``, and ``given`` over the defaults.
 
     :param given: a configuration; keys that do not begin with ``spark.forebay.`` are ignored.
     :param overrides: keyword arguments, by the setting's name; ``None`` means not passed.
-    :param backends: backends and compaction services by name; their options are settings too.
+    :param backends: backends by name; their options are settings too.
+    :param services: compaction services by name, also. Where a setting is declared twice, by its
+        whole name, the declaration of the chosen backend or service counts.
     :param absent: returns the end of the error for an unknown key, if some may be missing there.
 
     Raises `ConfigurationError` for an unknown key, naming the nearest key and all that exist, and
     for an invalid value, naming key, value and expected form.
     """
-    declared = _declared(backends or {})
+    configured = {k.removeprefix(PREFIX): v for k, v in given.items() if k.startswith(PREFIX)}
+    passed = {name: v for name, v in (overrides or {}).items() if v is not None}
+    owners = [*(services or {}).items(), *(backends or {}).items()]
+    declared = _declared(owners, {**configured, **passed})
     in_force = {
         name: _in_force(setting, setting.default_value(), _DEFAULT)
         for name, setting in declared.items()
     }
-    configured = {k.removeprefix(PREFIX): v for k, v in given.items() if k.startswith(PREFIX)}
-    passed = {name: v for name, v in (overrides or {}).items() if v is not None}
     for source, values in (("configuration", configured), ("argument", passed)):
         for name, value in values.items():
             setting = _find(name, declared, absent)
             in_force[name] = _in_force(setting, setting.value_of(value), source)
     settings = Settings(in_force)
-    for owner, configurable in (backends or {}).items():
+    for owner, configurable in owners:
         _check_required(owner, configurable, settings)
     return settings
 
@@ -326,9 +330,14 @@ def _check_required(owner: str, configurable: Any, settings: Settings) -> None:
         )
 
 
-def _declared(owners: Mapping[str, Any]) -> dict[str, Setting]:
+_CHOOSING: Final = ("state.backend", "compaction.service")
+"""The settings whose values are names of backends and services."""
+
+
+def _declared(owners: Iterable[tuple[str, Any]], given: Mapping[str, object]) -> dict[str, Setting]:
     declared = {setting.name: setting for setting in CORE}
-    for owner, configurable in owners.items():
+    chosen = [given.get(name, declared[name].default) for name in _CHOOSING]
+    for owner, configurable in sorted(owners, key=lambda one: one[0] in chosen):
         options: Mapping[str, Setting] = getattr(configurable, "options", {})
         for option, setting in options.items():
             name = f"{_prefix_of(owner, configurable)}.{option}"
