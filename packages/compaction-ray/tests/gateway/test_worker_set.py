@@ -312,6 +312,21 @@ async def test_a_mark_stays_while_workers_are_suspect():
 
 
 @in_loop
+async def test_a_mark_stays_until_the_first_worker_has_looked():
+    stage = Stage()
+    storages = stage.core.worker_set._storages = LosingStorages("default")
+    storages.lost = True
+    stage.core.worker_set.scale(1)
+    (worker,) = stage.pool.workers
+    worker.marks, worker.up = {}, False
+    await stage.core.worker_set.look()
+    assert storages.lost, "its mark was not given up"
+    worker.up = True
+    await stage.later(2 * LIMITS.ping_every_s)
+    assert not storages.lost
+
+
+@in_loop
 async def test_a_worker_that_loses_the_storage_while_it_drains_ends():
     stage = Stage()
     (worker,) = await stage.up()

@@ -105,8 +105,8 @@ class WorkerSet:
 
         A mark that neither the gateway nor any worker finds was deleted, or its directory: the
         storage is marked again. While a worker finds it, only the others lack the directory.
-        One that does not answer may find it, until it is killed. Callers that wait share the next
-        look.
+        One that does not answer may find it, until it is killed, and so may the first one that is
+        still to start. Callers that wait share the next look.
         """
         await self._looks()
 
@@ -114,7 +114,7 @@ class WorkerSet:
         await self._storages.look()
         found = await self._describe_all()
         asked = {w.id for w in self.workers.values() if w.phase is not WorkerPhase.STARTING}
-        if not found.keys() >= asked:
+        if not asked or not found.keys() >= asked:
             return
         gone = [n for n in self._storages.doubted if all(n in found[w].problems for w in asked)]
         for name in gone:
