@@ -482,6 +482,51 @@ def test_a_query_that_begins_during_an_import_wins_or_has_all_of_it(root, backen
     assert job.run(Keeper(), [("a", 1)])[0][1] == 2
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("request_number", range(1, 6))
+def test_a_query_that_begins_during_a_replacement_wins(root, backend, request_number):
+    """It begins before one of the requests of the import that follow its epoch."""
+    clock = ManualClock()
+    job, found = job_of(root, backend, clock=clock), []
+    streamed(job, [[("a", 1)]] * 2, clock)
+    target = replacing(job, 2)
+
+    def starts():
+        job.restart()
+        streamed(job, [[("a", 1)]], clock)
+        found.append(job.batch_id)
+
+    made = parts(job, target, {"a": 100}, now_us=clock.now_us)
+    storage = Between(job, root, request_number, starts)
+    with pytest.raises(FencedError, match="stop the query, then import again"):
+        publish(storage, target, made, uid=job.uid, backend=job.backend_class.name, now_us=0)
+    assert found == [3]
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 4
+
+
+def test_a_query_that_begins_right_after_a_replacement_has_the_copy(root, backend):
+    """It begins before the import looks for newer runs."""
+    clock = ManualClock()
+    job, found = job_of(root, backend, clock=clock), []
+    streamed(job, [[("a", 1)]] * 2, clock)
+    target = replacing(job, 2)
+    made = parts(job, target, {"a": 100}, now_us=clock.now_us)
+
+    def starts(operation, name):
+        whole = (operation, name) == ("list", "epochs") and len(
+            list_version(job.storage, 2).manifests
+        ) == 4
+        if whole and not found:
+            found.append(None)
+            job.restart()
+            streamed(job, [[("a", 1)]], clock)
+
+    storage = FaultyStorage(job.storage, latency=starts)
+    publish(storage, target, made, uid=job.uid, backend=job.backend_class.name, now_us=0)
+    assert found
+    assert job.run(Keeper(), [("a", 1)])[0][1] == 102
+
+
 def test_an_import_that_ends_while_a_query_begins_is_taken(root, backend):
     """It ends before the query's epoch entry, so it did not see the query."""
     for attempt in range(50):

@@ -8,6 +8,8 @@ fails, the objects that were put are deleted again.
 Of two first versions that are published at once at most one stays: each import looks for complete
 ones after it has minted its epoch, and for a newer epoch after its last manifest; it takes its own
 back if it finds one. A query that begins looks for an import after it has minted, too (`fencing`).
+The import of a replaced version looks for a newer epoch as well, and fails unless its run goes on
+from the copy.
 
 Nothing repeats an import, so its version is final as soon as it is complete. The run's record shows
 it, under `IMPORTED`.
@@ -53,7 +55,7 @@ from forebay_state_api.versions.savepoints import (
     put_savepoint,
     savepoint_of,
 )
-from forebay_state_api.versions.timeline import record_of_begun
+from forebay_state_api.versions.timeline import record_of_begun, timeline_version
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -238,6 +240,8 @@ def publish(
     _put_whole(storage, manifests, uid, saved)
     if target.replaces is None:
         _check_alone(storage, manifests, run, uid, saved)
+    else:
+        _check_continued(storage, target, run, uid)
     return run.key
 
 
@@ -301,6 +305,21 @@ def _check_alone(
         raise
 
 
+def _check_continued(
+    storage: ObjectStorage, target: ImportTarget, run: RunIdentity, uid: str
+) -> None:
+    """Raise if a newer run does not go on from the copy, or has not decided yet.
+
+    The copy stays: that run may still choose it, and another import replaces it.
+    """
+    newest = list_epochs(storage).newest()
+    if newest is None or newest.run_key == run.key:
+        return
+    continued = timeline_version(storage, newest.run_key, target.version)
+    if continued is None or continued.run_key != run.key:
+        raise _taken(storage, uid)
+
+
 def _take_back(storage: ObjectStorage, made: Coordinates, saved: Savepoint | None) -> None:
     """Delete what an import has put; if that fails too, nobody opens what is left."""
     folder = layout.version_folder(made.version)
@@ -315,10 +334,14 @@ def _take_back(storage: ObjectStorage, made: Coordinates, saved: Savepoint | Non
 def _check_newest(epochs: Epochs, run: RunIdentity, storage: ObjectStorage, uid: str) -> None:
     newest = epochs.newest()
     if newest is None or newest.run_key != run.key:
-        raise FencedError(
-            f"the state of operator {uid!r} in {storage.url} was taken by another run while the "
-            "import published its version: stop the query, then import again"
-        )
+        raise _taken(storage, uid)
+
+
+def _taken(storage: ObjectStorage, uid: str) -> FencedError:
+    return FencedError(
+        f"the state of operator {uid!r} in {storage.url} was taken by another run while the import "
+        "published its version: stop the query, then import again"
+    )
 
 
 def _decide(storage: ObjectStorage, target: ImportTarget, run: RunIdentity) -> None:
