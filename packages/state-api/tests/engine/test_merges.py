@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ReducingStateDescriptor
+from forebay_state_api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    StateVisibility,
+    ValueStateDescriptor,
+)
 
 
 class MergesWhatIsUnderWay(KeyedProcessFunction):
@@ -44,6 +53,24 @@ class AddsToWhatIsMerged(KeyedProcessFunction):
         await self.seen.async_add(row[1])
 
 
-def test_an_access_that_ends_a_merge_says_so_where_it_waits(new_job):
-    with pytest.warns(RuntimeWarning, match="merge of namespaces is not awaited has to wait"):
-        new_job(uid="adds-to-what-is-merged").run(AddsToWhatIsMerged(), [("k", 3)])
+class ReadsWhatMayHaveExpired(KeyedProcessFunction):
+    """The same, for a read that takes away what it shows."""
+
+    def open(self, context):
+        ttl = StateTtlConfig(
+            timedelta(days=1), visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        )
+        self.seen = context.get_state(ValueStateDescriptor("seen", int, ttl=ttl))
+
+    async def process_element(self, row, ctx):
+        first = self.seen.async_value()
+        await self.seen.async_update(row[1])
+        await first
+
+
+@pytest.mark.parametrize("function", [AddsToWhatIsMerged(), ReadsWhatMayHaveExpired()])
+def test_an_access_that_ends_another_one_says_so_where_it_waits(new_job, function):
+    says = "namespaces, or whose read that may show expired data, is not awaited"
+    with pytest.warns(RuntimeWarning, match=says):
+        job = new_job(uid=f"ends-another-one-{type(function).__name__}", read_ahead=False)
+        job.run(function, [("k", 3)])

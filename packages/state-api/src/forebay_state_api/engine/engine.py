@@ -698,7 +698,8 @@ class Engine:
         message = (
             f"operator {uid!r} mixes asynchronous state accesses with synchronous ones that "
             f"have to wait (state {self._waited_for!r}); each stops all records of its subtask. "
-            "The next access of a state whose merge of namespaces is not awaited has to wait, too"
+            "So does the next access of a state whose merge of namespaces, or whose read that may "
+            "show expired data, is not awaited"
         )
         warnings.warn(message, RuntimeWarning, stacklevel=5)
 
