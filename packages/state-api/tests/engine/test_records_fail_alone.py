@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -394,3 +395,42 @@ def test_a_task_ends_its_finally_after_an_answer_has_failed_its_record():
         harness.process([Reading("a", 1)])
         failed, last = harness.process([Reading("a", 0), Reading("a", 3)])
     assert (failed.message, last, LeavesATask.ended) == ("zero", ("a", 4), ["task"])
+
+
+async def asked():
+    return 1
+
+
+async def lost():
+    raise KeyError("lost")
+
+
+class FailsBeforeItAwaits(KeyedProcessFunction):
+    """Raises below 2, where it has a call or a failed task that it would have awaited."""
+
+    def __init__(self, begins):
+        self.begins = begins
+
+    async def process_element(self, row, ctx):
+        begun = self.begins(ctx)
+        for _ in range(5 * row.value):
+            await asyncio.sleep(0)
+        if row.value < 2:
+            raise ValueError("its own")
+        await asyncio.gather(begun, return_exceptions=True)
+        yield row.key, row.value
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [lambda ctx: ctx.call(asked), lambda _: asyncio.create_task(lost())],
+    ids=["a call", "a task"],
+)
+def test_a_record_fails_by_its_own_error_before_it_awaits_what_it_has_begun(begins, recwarn):
+    rows = [Reading("a", 0), Reading("b", 1), Reading("c", 2)]
+    with FunctionHarness(FailsBeforeItAwaits(begins), "key", on_error="column") as harness:
+        out = harness.process(rows)
+    assert [one.message for one in out if isinstance(one, FailedRecord)] == ["its own"] * 2
+    assert ("c", 2) in out
+    gc.collect()
+    assert [str(one.message) for one in recwarn] == []

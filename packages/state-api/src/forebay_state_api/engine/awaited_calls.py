@@ -41,13 +41,19 @@ def note_call(record: Record, call: Any) -> None:
     calls.append(call)
 
 
-def raise_unawaited(record: Record) -> None:
-    """Raise `TypeError` if a record ends without having awaited one of its calls."""
+def close_unawaited(record: Record) -> list[Any]:
+    """Close the calls of a record that nobody has awaited; return the functions in them."""
     calls, record.calls = [*filter(_is_new, record.calls or ())], None
     functions = [call.cr_frame.f_locals["fn"] for call in calls]
     for call in calls:
         call.close()
-    if calls:
+    return functions
+
+
+def raise_unawaited(record: Record) -> None:
+    """Raise `TypeError` if a record ends without having awaited one of its calls."""
+    functions = close_unawaited(record)
+    if functions:
         raise TypeError(
             f"ctx.call({functions[0]!r:.200}, ...) was not awaited, and so was not made: write "
             "`await ctx.call(...)`, or give it to asyncio.gather and await that"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay_state_api.engine import cancelling
-from forebay_state_api.engine.awaited_calls import raise_unawaited
+from forebay_state_api.engine.awaited_calls import close_unawaited, raise_unawaited
 from forebay_state_api.engine.awaits import Scope, raise_unread
 from forebay_state_api.engine.failed_record import (
     SHOWN_FAILURES,
@@ -290,6 +290,9 @@ class IsolatingScheduler(Scheduler):
         undo(record.log)
         record.log = None
         del self.rows_out[self.mark :]
+        # It failed before it could await them.
+        record.unread = None
+        close_unawaited(record)
         record.rows = [row]
         record.open = 0
         record.error = None
