@@ -71,6 +71,6 @@ class ReadsWhatMayHaveExpired(KeyedProcessFunction):
 @pytest.mark.parametrize("function", [AddsToWhatIsMerged(), ReadsWhatMayHaveExpired()])
 def test_an_access_that_ends_another_one_says_so_where_it_waits(new_job, function):
     says = "namespaces, or whose read that may show expired data, is not awaited"
+    job = new_job(uid=f"ends-another-one-{type(function).__name__}", read_ahead=False)
     with pytest.warns(RuntimeWarning, match=says):
-        job = new_job(uid=f"ends-another-one-{type(function).__name__}", read_ahead=False)
         job.run(function, [("k", 3)])
