@@ -193,7 +193,7 @@ SLOW = [pytest.param(number, 30, marks=pytest.mark.slow) for number in range(30)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("part", "of"), [(0, 49), *SLOW])
+@pytest.mark.parametrize(("part", "of"), [(0, 97), *SLOW])
 def test_an_error_names_the_object(stored, tmp_path, part, of):
     """Tries a part of all objects, damages and readers, by default a small one."""
     intact = {}
@@ -250,6 +250,18 @@ def test_history_shows_the_other_versions_and_the_damage(stored, tmp_path, patte
     versions = [json.loads(line)["version"] for line in shown.stdout.splitlines()]
     assert {5, 6} <= set(versions)
     assert 7 not in versions
+    assert any(name in shown.stderr for name in names(damaged.relative_to(folder), damage))
+
+
+@pytest.mark.parametrize("damage", [cut, Path.unlink])
+def test_history_shows_the_versions_below_a_damaged_newest_one(stored, tmp_path, damage):
+    folder = shutil.copytree(stored.folder, tmp_path / "state")
+    damaged = of_version(folder, 8, "manifest-*")
+    damage(damaged)
+    shown = run(folder, "history", "a", "--all", "--json")
+    assert shown.exit_code == 2
+    versions = [json.loads(line)["version"] for line in shown.stdout.splitlines()]
+    assert versions == [5, 6, 7]
     assert any(name in shown.stderr for name in names(damaged.relative_to(folder), damage))
 
 

@@ -14,9 +14,12 @@ from forebay_state_api.commands.state_report import finality_text, print_rows
 from forebay_state_api.commands.state_source import StateSource, state_source
 from forebay_state_api.errors import CorruptStateError, VersionGoneError
 from forebay_state_api.reading.snapshot import snapshot_of
-from forebay_state_api.versions.finality import Shown
+from forebay_state_api.versions.epochs import RunVersion, list_epochs
+from forebay_state_api.versions.finality import Shown, is_final
+from forebay_state_api.versions.heads import list_heads
 from forebay_state_api.versions.opening import incomplete, is_complete
 from forebay_state_api.versions.pins import list_pins
+from forebay_state_api.versions.recovery import read_recovery
 from forebay_state_api.versions.timeline import begun_versions
 
 if TYPE_CHECKING:
@@ -71,10 +74,10 @@ def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
 
     The janitor deletes the oldest first, so one with an older whole one is damaged.
     """
-    newest = source.choose(None)
     storage = source.read.storage
-    stored = [newest]
     faults: list[str] = []
+    newest = _newest(source, faults)
+    stored = [newest]
     partly: list[str] = []
     held = {pin.version for pin in list_pins(storage)}
     below = begun_versions(storage, newest.at.run_key or "", newest.at.version - 1)
@@ -89,6 +92,23 @@ def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
         else:
             partly.append(str(incomplete(listing, source.read.uid, storage.url)))
     return stored[::-1], faults[::-1]
+
+
+def _newest(source: StateSource, faults: list[str]) -> Shown:
+    """Return the version that readers show; if it is damaged, the newest one that is complete."""
+    storage = source.read.storage
+    try:
+        return source.choose(None)
+    except CorruptStateError as fault:
+        epochs = list_epochs(storage)
+        recovery = read_recovery(storage, epochs)
+        heads = (one for one in list_heads(storage, epochs) if not recovery.leaves(one.run_key))
+        head = next(heads, None)
+        if head is None:
+            raise
+        faults.append(str(fault))
+        at = RunVersion(version=head.version, run_key=head.run_key)
+        return Shown(at, is_final(storage, at))
 
 
 def _show(
