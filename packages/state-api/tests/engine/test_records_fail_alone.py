@@ -432,5 +432,11 @@ def test_a_record_fails_by_its_own_error_before_it_awaits_what_it_has_begun(begi
         out = harness.process(rows)
     assert [one.message for one in out if isinstance(one, FailedRecord)] == ["its own"] * 2
     assert ("c", 2) in out
+    for row in rows[:2]:
+        with (
+            FunctionHarness(FailsBeforeItAwaits(begins), "key") as harness,
+            pytest.raises(FunctionError, match="its own"),
+        ):
+            harness.process([row, rows[2]])
     gc.collect()
     assert [str(one.message) for one in recwarn] == []

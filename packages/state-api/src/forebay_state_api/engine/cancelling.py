@@ -10,6 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from forebay_state_api.engine.awaited_calls import close_unawaited
 from forebay_state_api.engine.waiting_lines import where_it_waits
 from forebay_state_api.job.futures import StateFuture
 
@@ -103,6 +104,7 @@ def cancel_all(scheduler: CancelledSteps, awaits: Awaits) -> None:
     for record in records:
         if is_under_way(record):
             close_by_force(record, late=late)
+        close_unawaited(record)
 
 
 def _run_to_the_ends(scheduler: CancelledSteps, awaits: Awaits, records: list[Record]) -> bool:
