@@ -280,6 +280,8 @@ def test_a_time_is_looked_up_as_the_key_column_has_it(stopped):
         ("day {}", "pass key_alias={'day': 'at'}"),
         ("at timestamp_ntz", "they are now (at timestamp_ntz)"),
         ("at {}, day date", "is tuple[datetime, date]; keys do not migrate"),
+        ("array<int>", "keys do not migrate"),
+        ("map<string,int>", "keys do not migrate"),
     ],
 )
 def test_the_command_checks_key_columns_before_a_start(tmp_path, declared, says):

@@ -138,6 +138,8 @@ def test_a_scan_yields_what_look_ups_find(job, read):
 def test_a_complete_version_is_shown_only_where_asked_for(job, read):
     assert read(provisional=True).version == 3
     assert not read(provisional=True).final
+    with pytest.raises(ConfigurationError, match="is the empty one before the first"):
+        read(version=0)
     with pytest.raises(ConfigurationError, match="no final version 3; the newest complete"):
         read(version=3)
     assert read(version=1).get("seen", ("bob", 2)) == []

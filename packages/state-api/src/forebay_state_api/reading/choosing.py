@@ -174,6 +174,11 @@ class ReadFrom:
                 f"no state of {where} is stored: "
                 f"{what_is_there(self.storage.root, self.query, self.uid)}"
             )
+        if version == 0:
+            return ConfigurationError(
+                f"version 0 of {where} is the empty one before the first micro-batch, of which "
+                f"nothing is stored: the newest complete one is {newest.version}"
+            )
         if version is not None and version < newest.version:
             missing = absent(list_version(self.storage, version))
             return ConfigurationError(

@@ -66,7 +66,8 @@ class KeyType:
 
 def _columns(ddl: str) -> list[KeyColumn]:
     json = json_of_ddl(ddl)
-    fields = json["fields"] if isinstance(json, dict) else [{"name": "", "type": json}]
+    is_struct = isinstance(json, dict) and json["type"] == "struct"
+    fields = json["fields"] if is_struct else [{"name": "", "type": json}]
     return [KeyColumn(field["name"], _kind(field["type"])) for field in fields]
 
 
