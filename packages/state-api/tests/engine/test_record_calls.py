@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -21,6 +22,7 @@ from forebay_state_api import (
     Rate,
     ReduceFunction,
     Retry,
+    StateAccessError,
     ValueStateDescriptor,
 )
 from forebay_state_api.engine.failed_record import FailedRecord
@@ -272,6 +274,24 @@ def test_a_call_that_nobody_awaits_is_an_error(body: Any, *, alone: bool) -> Non
         return
     with pytest.raises(FunctionError, match=says):
         run_once(body)
+
+
+def test_a_call_of_no_record_is_refused_and_leaves_nothing_to_await(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    class Opens(KeyedProcessFunction[Any, Any, Any]):
+        def open(self, context: Any) -> None:
+            context.call(_asked)
+
+        async def process_element(self, row: Any, ctx: Any) -> None: ...
+
+    with (
+        FunctionHarness(Opens(), "k") as running,
+        pytest.raises(StateAccessError, match="calls .* are made per record"),
+    ):
+        running.process([{"k": "0"}])
+    gc.collect()
+    assert [str(one.message) for one in recwarn] == []
 
 
 def test_calls_given_to_asyncio_are_awaited() -> None:

@@ -516,9 +516,10 @@ class Engine:
         if not self.scheduler.is_task_thread():
             raise on_another_thread()
         check_called(fn)
+        record = self.scheduler.current_record()
         call: Any = self._made(fn, args, kwargs)
         call.__qualname__ = "ctx.call"
-        note_call(self.scheduler.current_record(), call)
+        note_call(record, call)
         return call
 
     async def _made(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
