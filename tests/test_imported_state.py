@@ -367,7 +367,9 @@ class Untimed(KeyedProcessFunction):
         ({"key": None}, "given together with the function"),
         ({"function": Untimed}, "its function has no on_timer"),
         ({"savepoint": "fork a/b"}, "forks use names like this one"),
-        ({"max_parallelism": 40_000}, "max parallelism must be within"),
+        ({"max_parallelism": 40_000}, "max_parallelism is 1 … 32768, not 40000"),
+        ({"max_parallelism": 0}, "max_parallelism is 1 … 32768, not 0"),
+        ({"savepoint": 5}, "the name of the savepoint is a string, not 5"),
     ],
 )
 def test_bad_arguments(heap, how, said):

@@ -346,3 +346,10 @@ def test_timers_are_in_the_difference(make_job, feed):
     with feed.between(second, feed.newest()) as difference:
         (one,) = difference.timers()
         assert (one.operation, one.timer.key) == (Operation.REMOVED, "a")
+
+
+@pytest.mark.parametrize("call", ["after", "hold"])
+def test_the_text_of_a_position_is_no_position(make_job, feed, call):
+    make_job(*STATES, key_type=str).do("a", ("count.update", 1))
+    with pytest.raises(ConfigurationError, match=r"not '1@\w+': Position\.parse makes one"):
+        getattr(feed, call)(str(feed.newest()))

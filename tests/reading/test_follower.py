@@ -39,6 +39,11 @@ def follow(read):
     return lambda **options: read(follow=FollowOptions(**{"poll": SELDOM} | options))
 
 
+@pytest.mark.parametrize("poll", [timedelta(seconds=2), 2, "2s"])
+def test_a_poll_is_a_duration(poll):
+    assert FollowOptions(poll=poll) == FollowOptions()
+
+
 @pytest.mark.parametrize("poll", [timedelta.max, timedelta(seconds=-1), float("nan"), "soon"])
 def test_a_poll_that_no_thread_can_wait_is_refused(poll):
     with pytest.raises(ConfigurationError, match=r"FollowOptions\.poll = .*: expected a duration"):

@@ -11,11 +11,7 @@ import attrs
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.importing.frames import Frames, rows_of
 from forebay_spark_runtime.importing.table_task import ImportPlan
-from forebay_state_api.engine.arguments import (
-    checked_max_parallelism,
-    checked_parallelism,
-    checked_uid,
-)
+from forebay_state_api.engine.arguments import checked_parallelism, checked_uid
 from forebay_state_api.importing.first_version import (
     Imported,
     NewOperator,
@@ -118,8 +114,7 @@ def import_state(
     keys = given.keys(uid)
     if function is not None and key is None:
         key = keys[0].stored_type()
-    most = None if max_parallelism is None else checked_max_parallelism(max_parallelism, uid)
-    new = new_operator(at, function=function, key=key, like=like, max_parallelism=most)
+    new = new_operator(at, function=function, key=key, like=like, max_parallelism=max_parallelism)
     check_savepoint(savepoint)
     new.check_timers(given=timers is not None)
     groups = new.max_parallelism

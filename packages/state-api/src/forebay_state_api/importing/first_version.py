@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_state_api.contract.backend import NO_TIME, Opening
+from forebay_state_api.engine.arguments import checked_max_parallelism
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.checked_tables import CheckedTables
 from forebay_state_api.importing.declared_states import DeclaredStates
@@ -190,11 +191,13 @@ def new_operator(
     """
     backend = plugins().backend(at.settings["state.backend"])
     groups = DEFAULT_KEY_GROUPS if like is None else like.max_parallelism
+    if max_parallelism is not None:
+        groups = checked_max_parallelism(max_parallelism, at.uid)
     new = NewOperator(
         at=at,
         backend=backend,
         declared=_declared(at.uid, backend, function=function, key=key, like=like),
-        max_parallelism=max_parallelism or groups,
+        max_parallelism=groups,
     )
     check_vacant(at.storage, new.target(1), at.uid)
     return new

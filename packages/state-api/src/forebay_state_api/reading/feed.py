@@ -18,7 +18,14 @@ import attrs
 from forebay_state_api.errors import AbandonedTimelineError, VersionGoneError
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.difference import HELD_BYTES, Difference
-from forebay_state_api.reading.positions import START, Position, fork_of, is_before, is_stored
+from forebay_state_api.reading.positions import (
+    START,
+    Position,
+    check_position,
+    fork_of,
+    is_before,
+    is_stored,
+)
 from forebay_state_api.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_of
 from forebay_state_api.reading.version_content import VersionPart
 from forebay_state_api.versions.finality import newest_shown
@@ -145,6 +152,7 @@ class ChangeFeed:
 
         A consumer that holds the position that it goes on from never sees a `VersionGoneError`.
         """
+        check_position(position)
         pin = Pin(self._storage, position.version, lease)
         try:
             self._check_stored(position)
@@ -206,6 +214,7 @@ class ChangeFeed:
         return is_before(self._storage, start, end)
 
     def _check_stored(self, position: Position) -> None:
+        check_position(position)
         if is_stored(self._storage, position):
             return
         raise self._gone(position)

@@ -40,17 +40,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def _duration(_: object, attribute: attrs.Attribute[Any], given: object) -> None:
-    Setting(attribute.name, DURATION, None, "").value_of(
-        given, key=f"FollowOptions.{attribute.name}"
-    )
+def _poll(given: Any) -> timedelta:
+    setting = Setting("poll", DURATION, None, "")
+    return timedelta(seconds=setting.value_of(given, key="FollowOptions.poll"))
 
 
 @attrs.frozen(kw_only=True)
 class FollowOptions:
     """Options of a `Follower`."""
 
-    poll: timedelta = attrs.field(default=timedelta(seconds=2), validator=_duration)
+    poll: timedelta = attrs.field(default=timedelta(seconds=2), converter=_poll)
     """The time within which a final version is shown: looks for a newer one begin earlier by what
     the last one took to show it. Each look makes about ten requests."""
     cached_keys: int = 100_000

@@ -124,6 +124,15 @@ def fork_of(storage: ObjectStorage, one: Position, other: Position) -> Position:
     return START
 
 
+def check_position(position: object) -> None:
+    """Raise `ConfigurationError` for what is no `Position`, such as its text."""
+    if not isinstance(position, Position):
+        raise ConfigurationError(
+            f"a position is a forebay_state_api.reading.Position, not {position!r:.100}: "
+            "Position.parse makes one of its text"
+        )
+
+
 def is_stored(storage: ObjectStorage, position: Position) -> bool:
     """Return whether a position can still be opened (one request); `START` always can."""
     if position == START:

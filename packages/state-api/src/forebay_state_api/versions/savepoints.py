@@ -156,8 +156,9 @@ def _read(storage: ObjectStorage, place: str, info: ObjectInfo | None = None) ->
 
 def savepoint_object(name: str) -> str:
     """Return the object of a savepoint; `ConfigurationError` for a name that cannot be one."""
+    escaped = layout.escaped(name, "the name of the savepoint")
     if name.startswith("fork "):
         raise ConfigurationError(
             f"savepoint {name!r}: forks use names like this one; choose another"
         )
-    return f"{layout.SAVEPOINTS}/{layout.escaped(name, 'the name of the savepoint')}"
+    return f"{layout.SAVEPOINTS}/{escaped}"
