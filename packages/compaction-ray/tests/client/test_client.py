@@ -296,7 +296,9 @@ def test_another_process_does_not_adopt_a_failure(client_of, gateway, remote):
 
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
-def test_a_passing_failure_is_tried_again_at_once(client_of, gateway, remote, own, strategy):
+def test_a_passing_failure_is_tried_again_at_once(
+    client_of, gateway, remote, own, caplog, strategy
+):
     begins = iter([StorageError("throttled", transient=True)])
     compact = remote.compact
 
@@ -306,10 +308,12 @@ def test_a_passing_failure_is_tried_again_at_once(client_of, gateway, remote, ow
         return compact(*given)
 
     remote.compact = fails_once
-    client = client_of(gateway.address, failure_strategy=strategy)
-    assert ended(client, job()).phase is CompactionPhase.DONE
+    client, given = client_of(gateway.address, failure_strategy=strategy), job()
+    assert ended(client, given).phase is CompactionPhase.DONE
     assert (happened(client, "retries"), happened(client, "fallbacks")) == (1, 0)
     assert (remote.runs, own.runs) == (1, 0)
+    said = f"compaction {given.id} is tried again: failed at {gateway.address}: throttled"
+    assert said in caplog.messages
 
 
 def test_outputs_that_cannot_be_read_for_a_moment_are_read_again(client_of, gateway, remote, own):

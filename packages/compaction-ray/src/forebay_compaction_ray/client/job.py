@@ -325,7 +325,8 @@ class TrackedJob:
             return Step(event)
         if trouble.kind is Kind.FAILED:
             here.counts.add("retries")
-        self._gateways.warn(trouble)
+        why = f"compaction {self.id} is tried again: {trouble.why}"
+        self._gateways.warn(attrs.evolve(trouble, why=why))
         self._so_far = attrs.evolve(trouble, kind=Kind.NEVER)
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
         left_s = max(0.0, patience.left_s(queued=True))
