@@ -40,6 +40,12 @@ TEXTS = {
 }
 
 
+class ShelfError(StorageError):
+    """An error of a plugin."""
+
+    __module__ = "shelf_backend.storage"
+
+
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_the_error_is_found_with_its_fields(text):
     error = why(Exception(text))
@@ -107,7 +113,11 @@ def test_a_class_of_a_newer_release_is_an_error_of_forebay():
 
 @pytest.mark.parametrize(
     ("raised", "documented"),
-    [(ObjectNotFoundError, StorageError), (TornObjectError, CorruptStateError)],
+    [
+        (ObjectNotFoundError, StorageError),
+        (TornObjectError, CorruptStateError),
+        (ShelfError, StorageError),
+    ],
 )
 def test_a_class_below_a_documented_one_is_that_one(raised, documented):
     """As in the table of errors; an error of its traceback does not stand for it."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TRACEBACK: Final = "\nForebay's traceback:\n"
 """Comes before the traceback below an error that is not for the job's author."""
 
-_ERROR: Final = re.compile(r"\b(?P<module>forebay_\w+(?:\.\w+)+)\.(?P<name>\w+): ")
+_NAME: Final = re.compile(r"\b(?P<name>\w+(?:\.\w+)+): ")
 _SAME_UID: Final = re.compile(r"\[DUPLICATED_METRICS_NAME\].*? forebay:(.+?)\. The same name")
 _OTHER_LINES: Final = (
     r"\s*=== Streaming Query ===|\n\s*(?:Driver|JVM) stacktrace:|\n\s*at [\w.$]+\("
@@ -87,22 +87,19 @@ def error_in(text: str) -> ForebayError | None:
 
 
 def _first_in(text: str) -> tuple[type[ForebayError], str] | None:
-    """Return the class of the first error of Forebay in a text, and the text after its name."""
-    for found in _ERROR.finditer(text):
-        if (kind := _documented(found["module"], found["name"])) is not None:
-            return kind, text[found.end() :]
-    return None
+    """Return the class of the first error of Forebay in a text, and the text after its name.
 
-
-def _documented(module: str, name: str) -> type[ForebayError] | None:
-    """Return the class in `errors` that an error is, or is below; ``None`` for others' errors.
-
-    Only classes that this process has imported are known by name: the text may come from a row.
+    The class is the one in `errors` that the error is, or is below; plugins have errors of their
+    own. Only classes that this process has imported are known: the text may come from a row.
     """
-    for kind in _all_below(ForebayError):
-        if (kind.__module__, kind.__qualname__) == (module, name):
-            return next(base for base in kind.__mro__ if base.__module__ == errors.__name__)
-    return ForebayError if module == errors.__name__ else None
+    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _all_below(ForebayError)}
+    for found in _NAME.finditer(text):
+        if (kind := known.get(found["name"])) is not None:
+            public = next(base for base in kind.__mro__ if base.__module__ == errors.__name__)
+            return public, text[found.end() :]
+        if found["name"].startswith(f"{errors.__name__}."):  # of a newer release
+            return ForebayError, text[found.end() :]
+    return None
 
 
 def _all_below(kind: type[ForebayError]) -> Iterator[type[ForebayError]]:
