@@ -9,7 +9,7 @@ import attrs
 
 from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, Space
-from forebay_state_api.engine.iteration import Content, PagedIteration, identity
+from forebay_state_api.engine.iteration import Content, PagedIteration, identity, load_whole
 from forebay_state_api.job.futures import AnsweredRead, StateFuture
 from forebay_state_api.job.iterators import StateIterator
 
@@ -118,6 +118,12 @@ class KeyedState:
     ) -> StateFuture[Any]:
         """Return a future of ``arrive(answer)``, as `Scheduler.read` does."""
         return self._scheduler.read(owner, read_many, namespace, argument, arrive)
+
+    def _load(self, content: Content, arrive: Callable[[list[Any]], Any]) -> StateFuture[Any]:
+        """Return a future of ``arrive`` of all elements, read on a backend thread."""
+        wanted = (content, self._host.settings.page_size)
+        # Not with the state as their owner: they would be sent in one call with reads of cells.
+        return self._request_of(load_whole, load_whole, None, wanted, arrive)
 
     def _answer(self, value: Any) -> StateFuture[Any]:
         """Return a future of a read that memory answered."""

@@ -71,6 +71,13 @@ class EntriesState(KeyedState):
         self.clear()
         return self._write()
 
+    def async_all_keys(self) -> StateFuture[list[Any]]:
+        """Return a future of all keys, which is one request however many there are."""
+        content = self._content()
+        if content.in_memory:
+            return self._answer([self._key(entry) for entry in content.elements])
+        return self._load(content, lambda entries: [self._key(entry) for entry in entries])
+
     def async_is_empty(self) -> StateFuture[bool]:
         return self._iterate(self._key, StateIterator.is_empty)
 

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import ABSENT, Space
-from forebay_state_api.engine.iteration import Content, ScannedContent, identity, load_whole
+from forebay_state_api.engine.iteration import Content, ScannedContent, identity
 from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.engine.states.list import KeyedListState
 from forebay_state_api.engine.states.map import EntriesState
@@ -108,12 +108,6 @@ class _TtlCells(KeyedState):
             self._spec.name,
             self._context._operator_uid,
         )
-
-    def _load(self, content: Content, arrive: Callable[[list[Any]], Any]) -> StateFuture[Any]:
-        """Return a future of ``arrive`` of all elements, read on a backend thread."""
-        wanted = (content, self._host.settings.page_size)
-        # Not with the state as their owner: they would be sent in one call with reads of cells.
-        return self._request_of(load_whole, load_whole, None, wanted, arrive)
 
 
 class TtlValueState(_TtlCells, KeyedValueState):

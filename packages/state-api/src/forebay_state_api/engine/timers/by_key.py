@@ -10,7 +10,6 @@ from forebay_state_api.engine.namespaces import unpacked_namespace
 from forebay_state_api.engine.timers.cells import BY_KEY, Timer
 from forebay_state_api.job.descriptors import MapStateDescriptor
 from forebay_state_api.job.futures import StateFuture
-from forebay_state_api.job.iterators import to_iterable
 
 if TYPE_CHECKING:
     from forebay_state_api.job.context import RuntimeContext
@@ -46,8 +45,9 @@ class TimersByKey:
         return found
 
     def async_times(self) -> StateFuture[list[TimerTime]]:
-        """`times`, asynchronously."""
-        return to_iterable(self._state.async_keys())
+        """`times`, asynchronously; one request, so that its order does not depend on pages."""
+        found: StateFuture[list[TimerTime]] = self._state.async_all_keys()
+        return found
 
     def remove(self, domain: int, timer: Timer) -> None:
         """Remove a timer that fires, of any key and namespace."""

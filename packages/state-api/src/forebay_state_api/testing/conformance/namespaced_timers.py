@@ -13,6 +13,7 @@ from forebay_state_api.job.descriptors import ListStateDescriptor, ReducingState
 from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.job.timers import TimeDomain
 from forebay_state_api.testing.conformance.subject import (
+    ENGINES,
     SECOND,
     BackendSubject,
     Manner,
@@ -87,6 +88,20 @@ class AwaitedWindowed(Windowed):
         return [(ctx.current_key, ctx.current_namespace, seconds_of(at), total)]
 
 
+class ReplacesBehind(Windowed):
+    """Replaces the timers of a namespace, and awaits what it asked for after that."""
+
+    async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
+        if row[2]:
+            for seconds in row[2]:
+                ctx.timers.register_processing_time(at(seconds))
+        else:
+            replaced = ctx.timers.async_replace_processing_time(at(9))
+            await ctx.timers.async_merge_namespaces("w", ["v"])
+            yield [seconds_of(one) for one in await ctx.timers.async_list_processing_time()]
+            await replaced
+
+
 FUNCTIONS: Final = {"plain": Windowed, "coroutine": AwaitedWindowed}
 
 
@@ -132,6 +147,15 @@ class NamespacedTimerTests(BackendSubject):
     ) -> None:
         steps = step("register", "w", PROCESSING, 3), step("register", None, PROCESSING, 4)
         assert do(new_job(), function, 9, *steps) == [("a", "w", 3, 3), ("a", None, 4, 4)]
+
+    @pytest.mark.parametrize("engine", sorted(ENGINES))
+    def test_a_replacement_of_many_takes_effect_before_what_comes_after_it(
+        self, new_job: NewJob, engine: str
+    ) -> None:
+        job = new_job(settings=ENGINES[engine])
+        job.run(ReplacesBehind(), [("a", 0, range(1, 8))])
+        job.restart()
+        assert job.run(ReplacesBehind(), [("a", 0, ())]) == [[9]]
 
     @pytest.mark.parametrize("parallelisms", [(2, 5), (8, 1)], ids=str)
     def test_a_restart_and_a_rescale_keep_namespaces(
