@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import struct
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
@@ -376,6 +377,32 @@ def test_bad_arguments(heap, how, said):
     timers = pa.table({"key": ["a"], "domain": ["event_time"], "time": [heap.clock.now]})
     with pytest.raises(ConfigurationError, match=said):
         heap.imported(totals(a=1), timers=timers, **how)
+    assert heap.files() == []
+
+
+OFFSETS = struct.pack("<3i", 0, 16, 17)
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged"),
+    [
+        (b"key", b"\x94ey"),
+        (b"the key of a row", b"\x94he key of a row"),
+        (OFFSETS, struct.pack("<3i", 0, 60, 17)),
+    ],
+    ids=["a column's name", "text", "offsets"],
+)
+def test_a_damaged_file_is_refused(heap, part, damaged):
+    """Arrow takes these from a file as they are."""
+    table = pa.table({"key": ["the key of a row", "b"], "value": [1, 2]})
+    file = heap.folder / "damaged.arrow"
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = file.read_bytes()
+    assert part in data
+    file.write_bytes(data.replace(part, damaged))
+    with pytest.raises(ConfigurationError, match=r"cannot be read: |name is no text"):
+        heap.imported({"total": ds.dataset(file, format="arrow")})
     assert heap.files() == []
 
 

@@ -32,8 +32,13 @@ class TableSource:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns."""
-        return list(self._dataset.schema.names)
+        """The names of the columns; `ConfigurationError` if one is damaged."""
+        try:
+            return list(self._dataset.schema.names)
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(
+                f"a table has a column whose name is no text: {error}"
+            ) from error
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -44,9 +49,11 @@ class TableSource:
         """Yield the rows, at most `ROWS` at a time; ``what`` is the table, for messages."""
         lib = arrow()
         try:
-            yield from self._dataset.to_batches(
+            for batch in self._dataset.to_batches(
                 columns=columns, batch_size=ROWS, batch_readahead=1, fragment_readahead=1
-            )
+            ):
+                batch.validate(full=True)  # Arrow reads damaged offsets and text from files as is
+                yield batch
         except (lib.ArrowException, OSError) as error:
             raise ConfigurationError(f"{what} cannot be read: {error}") from error
 
