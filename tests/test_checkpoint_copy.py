@@ -6,7 +6,7 @@ import pytest
 
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
-from forebay_state_api.importing.spark_checkpoint import watermark_ms_after
+from forebay_state_api.importing.spark_checkpoint import StoppedQuery, watermark_ms_after
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.storage import Fault, FaultyStorage
 
@@ -84,6 +84,33 @@ def test_an_id_that_was_not_copied_can_be_copied_by_hand(source, target):
     copied.begin()
     with pytest.raises(StorageError, match="everything else is done: copy metadata from"):
         copied.finish()
+
+
+DAMAGED = (
+    b"",
+    b"\xff",
+    b"null",
+    b"[" * 5_000,
+    b"v1\n[]",
+    b"v1\nnull",
+    b'v1\n{"batchTimestampMs":"x","nextBatchWatermarkMs":null}',
+    b'v1\n{"batchTimestampMs":1e400,"nextBatchWatermarkMs":1e400}',
+)
+
+
+@pytest.mark.parametrize("damaged", range(len(DAMAGED)))
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("metadata", StoppedQuery.read),
+        ("offsets/0", StoppedQuery.read),
+        ("commits/0", lambda checkpoint: watermark_ms_after(checkpoint, 0)),
+    ],
+)
+def test_a_damaged_file_of_a_checkpoint_is_named(source, name, read, damaged):
+    source.put(name, DAMAGED[damaged])
+    with pytest.raises(ConfigurationError, match=f"{name} is missing or not Spark's"):
+        read(source)
 
 
 def test_the_watermark_is_that_of_the_commit(source):

@@ -284,3 +284,6 @@ def test_wrong_usage(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "spark-defaults.conf"
     file.write_text("alone\n")
     assert "line 1: expected a key" in run("config", "--properties-file", str(file)).output
+    file.write_bytes(b"\xff\xfe")
+    result = run("config", "--properties-file", str(file))
+    assert (result.exit_code, "is no file of properties" in result.output) == (2, True)

@@ -64,7 +64,11 @@ def _split(text: str) -> tuple[str, str]:
 
 def _properties(path: Path) -> dict[str, str]:
     """Read a file as Spark does: ``key value``, ``key=value`` or ``key: value``, # comments."""
-    return dict(_lines(path.read_text(encoding="utf-8").splitlines(), path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path} is no file of properties: {error}") from error
+    return dict(_lines(text.splitlines(), path))
 
 
 def _lines(lines: Iterable[str], path: Path) -> Iterable[tuple[str, str]]:

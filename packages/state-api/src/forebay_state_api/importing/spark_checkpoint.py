@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -12,6 +12,8 @@ from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
+
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -30,10 +32,11 @@ class StoppedQuery:
 
         Raises `ConfigurationError` if this is not the checkpoint of a stream.
         """
-        metadata = _json(checkpoint, "metadata", _text(checkpoint, "metadata"))
+        metadata = _object(checkpoint, "metadata", _text(checkpoint, "metadata"))
+        query_id = _field(checkpoint, "metadata", metadata.get("id"), str)
         next_batch = max(_batches(checkpoint, "commits"), default=-1) + 1
         parent_ms = None if next_batch == 0 else _time_of(checkpoint, next_batch - 1)
-        return cls(query_id=str(metadata["id"]), next_batch=next_batch, parent_ms=parent_ms)
+        return cls(query_id=query_id, next_batch=next_batch, parent_ms=parent_ms)
 
 
 def watermark_ms_after(checkpoint: ObjectStorage, batch: int) -> int:
@@ -45,7 +48,8 @@ def watermark_ms_after(checkpoint: ObjectStorage, batch: int) -> int:
     lines = _text(checkpoint, name).splitlines()
     if len(lines) < 2:  # noqa: PLR2004 - the version, the metadata
         raise _unreadable(checkpoint, name)
-    return int(_json(checkpoint, name, lines[1]).get("nextBatchWatermarkMs", 0))
+    found = _object(checkpoint, name, lines[1])
+    return _field(checkpoint, name, found.get("nextBatchWatermarkMs", 0), int)
 
 
 def _batches(checkpoint: ObjectStorage, folder: str) -> list[int]:
@@ -59,7 +63,8 @@ def _time_of(checkpoint: ObjectStorage, batch: int) -> int:
     lines = _text(checkpoint, name).splitlines()
     if len(lines) < 2:  # noqa: PLR2004 - the version, the metadata
         raise _unreadable(checkpoint, name)
-    return int(_json(checkpoint, name, lines[1])["batchTimestampMs"])
+    found = _object(checkpoint, name, lines[1])
+    return _field(checkpoint, name, found.get("batchTimestampMs"), int)
 
 
 def _text(checkpoint: ObjectStorage, name: str) -> str:
@@ -69,11 +74,18 @@ def _text(checkpoint: ObjectStorage, name: str) -> str:
         raise _unreadable(checkpoint, name) from error
 
 
-def _json(checkpoint: ObjectStorage, name: str, text: str) -> Any:
+def _object(checkpoint: ObjectStorage, name: str, text: str) -> dict[str, Any]:
     try:
-        return json.loads(text)
-    except ValueError as error:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise _unreadable(checkpoint, name) from error
+    return _field(checkpoint, name, found, dict)
+
+
+def _field(checkpoint: ObjectStorage, name: str, value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise _unreadable(checkpoint, name)
+    return value
 
 
 def _unreadable(checkpoint: ObjectStorage, name: str) -> ConfigurationError:
