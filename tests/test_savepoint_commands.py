@@ -285,6 +285,19 @@ def test_a_uid_that_is_mistyped(forebay, job):
 
 
 @pytest.mark.usefixtures("functions")
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [("raise RuntimeError('no')", "RuntimeError"), ("def (", "SyntaxError"), ("\n1 / 0", "line 2")],
+)
+def test_a_module_that_raises(forebay, job, tmp_path, module, says):
+    write(job("one"), 2)
+    (tmp_path / "raises.py").write_text(module)
+    result = forebay(*SCHEMA, "--function", "raises:Same")
+    assert isinstance(result.exception, ConfigurationError)
+    assert says in str(result.exception)
+
+
+@pytest.mark.usefixtures("functions")
 def test_a_function_that_fits(forebay, job):
     write(job("one"), 2)
     result = forebay(*SCHEMA, "--function", "my_functions:Same", "--key", "user string")

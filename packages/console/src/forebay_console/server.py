@@ -77,10 +77,22 @@ def serve(app: ASGIApp, listening: Listening, started: Callable[[str], None]) ->
             limit_concurrency=200,
             h11_max_incomplete_event_size=32_768,
         )
+        _load(config, listening)
         started(listening.url(bound.getsockname()[1]))
         uvicorn.Server(config).run(sockets=[bound])
     finally:
         bound.close()
+
+
+def _load(config: uvicorn.Config, listening: Listening) -> None:
+    """Read the certificate before anything is announced."""
+    try:
+        config.load()
+    except OSError as error:  # of TLS as well
+        raise ConfigurationError(
+            f"--tls-cert {listening.tls_cert} and --tls-key {listening.tls_key} cannot be used: "
+            f"{error}"
+        ) from error
 
 
 def _bound(listening: Listening) -> socket.socket:

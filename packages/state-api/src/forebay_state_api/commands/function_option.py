@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from forebay_state_api.errors import ConfigurationError
 
 
 def loaded_function(path: str) -> Any:
-    """Return the function at ``module:name``; a class is called without arguments."""
+    """Return the function at ``module:name``; a class is called without arguments.
+
+    Raises `ConfigurationError` if there is none, or its module or class raises something.
+    """
     module, colon, name = path.partition(":")
     if not (module and colon and name):
         raise ConfigurationError(f"--function takes module:name, not {path!r}")
@@ -23,5 +27,10 @@ def loaded_function(path: str) -> Any:
         return found() if isinstance(found, type) else found
     except (ImportError, AttributeError, TypeError) as error:
         raise ConfigurationError(f"--function {path}: {error}") from error
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise ConfigurationError(
+            f"--function {path}: {error!r}, at {last.filename}, line {last.lineno}"
+        ) from error
     finally:
         sys.path.pop(0)
