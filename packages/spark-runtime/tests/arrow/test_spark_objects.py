@@ -99,7 +99,7 @@ def shown(value):
     return (value.value, value.metadata) if type(value).__name__ == "VariantVal" else value
 
 
-@pytest.mark.parametrize(("kind", "value"), OBJECTS, ids=str)
+@pytest.mark.parametrize(("kind", "value"), OBJECTS, ids=lambda one: type(one).__name__)
 def test_objects_come_in_as_they_go_out(kind, value):
     fields = [
         T.StructField("n", T.LongType()),
