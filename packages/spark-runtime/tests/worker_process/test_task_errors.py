@@ -57,7 +57,7 @@ def a_function_fails():
 
 def storage_fails():
     try:
-        open("/nowhere/at/all")  # noqa: PTH123, SIM115
+        open("/nowhere/at/all")  # noqa: PTH123, SIM115 - it fails
     except OSError as error:
         raise StorageError("s3://bucket cannot be reached") from error
 

@@ -24,10 +24,10 @@ def only_yields(fn: Any) -> bool:
     if not inspect.isgeneratorfunction(called):
         return False
     before = None
-    for now in dis.get_instructions(called):
-        if now.opname in _RETURNS and not _returns_none(now, before):
+    for instruction in dis.get_instructions(called):
+        if instruction.opname in _RETURNS and not _returns_none(instruction, before):
             return False
-        before = now
+        before = instruction
     return True
 
 
