@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import CharType, StructType
 
-from forebay_spark_runtime import keyed, ordered_wait
+from forebay_spark_runtime import keyed, ordered_wait, why
 from forebay_state_api import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -19,7 +19,7 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import ConfigurationError, UnknownPluginError
+from forebay_state_api.errors import ConfigurationError, Location, UnknownPluginError
 
 pytestmark = pytest.mark.spark
 
@@ -358,12 +358,16 @@ def test_unwritable_state_directory(stage, users):
 
 @pytest.mark.parametrize("keyed_calls", [pytest.param(2, marks=pytest.mark.slow), 1])
 def test_two_operators_of_one_uid_in_one_query(stage, keyed_calls):
-    """Whether keyed() or process() was called twice; Spark sees two metrics of one name."""
+    """Whether keyed() or process() was called twice; Spark sees two metrics of one name at once."""
     source = stage.source()
     made = [keyed(source, "user", uid="same", parallelism=2) for _ in range(keyed_calls)]
     first, second = (made[at].process(Count(), SCHEMA) for at in (0, -1))
-    with pytest.raises(Exception, match=r"metric name is not unique: forebay:same"):
-        stage.run(first.union(second))
+    with pytest.raises(Exception, match=r"metric name is not unique: forebay:same") as caught:
+        first.union(second)
+    error = why(caught.value)
+    assert isinstance(error, ConfigurationError)
+    assert str(error).startswith("operator 'same': the query has two operators of this uid")
+    assert error.location == Location(operator="same")
 
 
 def test_speculation_is_refused(users, monkeypatch):

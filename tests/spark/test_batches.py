@@ -73,7 +73,7 @@ def test_a_query_name_keeps_the_state(stage, users, backend):
 def test_two_operators_of_one_uid_in_one_plan(stage, users):
     both = [counted(users, query="nightly", parallelism=1) for _ in range(2)]
     plan = both[0].repartition(1).union(both[1].repartition(1))
-    with pytest.raises(Exception, match="two operators with uid 'counts' in one query"):
+    with pytest.raises(Exception, match="operator 'counts': the query has two operators"):
         plan.collect()
 
 

@@ -6,9 +6,10 @@ import asyncio
 import time
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
-from forebay_spark_runtime import ordered_wait
-from forebay_state_api.errors import ConfigurationError, StateMigrationError
+from forebay_spark_runtime import ordered_wait, why
+from forebay_state_api.errors import ConfigurationError, Location, StateMigrationError
 
 pytestmark = pytest.mark.spark
 
@@ -28,10 +29,15 @@ async def ask(row, client):
 SEEN = None
 
 
+def started(stage, df):
+    """Start a query that does not end by itself."""
+    writer = df.writeStream.format("json").option("path", str(stage.output))
+    return writer.option("checkpointLocation", str(stage.checkpoint)).start()
+
+
 def run_until(stage, df, rows):
     """Run a query without end until a number of rows are in the sink."""
-    writer = df.writeStream.format("json").option("path", str(stage.output))
-    query = writer.option("checkpointLocation", str(stage.checkpoint)).start()
+    query = started(stage, df)
     end = time.monotonic() + 100
     try:
         while time.monotonic() < end and query.exception() is None:
@@ -52,6 +58,20 @@ def _seen(tmp_path):
     global SEEN  # noqa: PLW0603 - the function travels with the module's globals
     SEEN = tmp_path / "seen"
     SEEN.mkdir()
+
+
+def test_two_operators_of_one_uid_are_refused_by_their_tasks(stage):
+    """These send no figures, so that Spark sees no two metrics of one name."""
+    stage.put({"id": 1})
+    both = [waiting(stage).repartition(1) for _ in range(2)]
+    query = started(stage, both[0].union(both[1]))
+    with pytest.raises(StreamingQueryException):
+        query.processAllAvailable()
+    error = why(query)
+    assert isinstance(error, ConfigurationError)
+    assert str(error).startswith("operator 'ask': the query has two operators of this uid")
+    assert error.location == Location(operator="ask")
+    assert stage.rows(ASKED) == []
 
 
 def test_a_late_row_goes_out_with_the_next_micro_batch(stage):

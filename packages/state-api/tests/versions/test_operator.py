@@ -225,7 +225,7 @@ class TestTwoOperatorsOfOneUid:
     def test_found_when_the_second_begins(self, query):
         spark_run = str(uuid.uuid4())
         query.run(spark_run=spark_run).batch(0)
-        with pytest.raises(ConfigurationError, match="two operators with uid 'op' in one query"):
+        with pytest.raises(ConfigurationError, match="operator 'op': the query has two operators"):
             query.run(spark_run=spark_run).begin(0)
 
     def test_found_by_the_first_when_the_second_came_later(self, query):
@@ -233,12 +233,12 @@ class TestTwoOperatorsOfOneUid:
         first, second = (query.run(spark_run=spark_run) for _ in range(2))
         first.batch(0)
         second.batch(1)
-        with pytest.raises(ConfigurationError, match="two operators with uid 'op' in one query"):
+        with pytest.raises(ConfigurationError, match="operator 'op': the query has two operators"):
             first.begin(1)
 
     def test_found_in_one_action_on_a_bounded_dataframe(self, query):
         query.run(action="5").batch(0)
-        with pytest.raises(ConfigurationError, match="two operators with uid 'op' in one query"):
+        with pytest.raises(ConfigurationError, match="operator 'op': the query has two operators"):
             query.run(action="5").begin(0)
 
     def test_another_action_makes_the_version_again(self, query, expected):

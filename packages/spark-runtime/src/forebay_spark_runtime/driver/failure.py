@@ -16,11 +16,11 @@ from pyspark.errors import AnalysisException
 from forebay_state_api import errors
 from forebay_state_api.errors import (
     AbandonedTimelineError,
-    ConfigurationError,
     ForebayError,
     IncompatibleTypeError,
     Location,
 )
+from forebay_state_api.versions.fencing import two_operators
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -113,11 +113,7 @@ def same_uid(text: str) -> ForebayError | None:
     found = _SAME_UID.search(text)
     if found is None:
         return None
-    error = ConfigurationError(
-        f"operator {found[1]!r}: the query has two operators of this uid, and it names the state "
-        "of one. Give each its own; if two inputs are to share state, make one operator of them: "
-        "keyed(a, …).connect(keyed(b, …))"
-    )
+    error = two_operators(found[1])
     error.location = Location(operator=found[1])
     return error
 

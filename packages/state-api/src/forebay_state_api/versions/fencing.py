@@ -224,7 +224,7 @@ def _check_single_operator(epochs: Epochs, task: Entering) -> None:
     """Refuse a second operator with this uid when it is about to mint, in the first batch."""
     for other in epochs.of_spark_run(task.run.spark_run):
         if other.since == task.batch_id and other.run_key != task.run.key:
-            raise _two_operators(task)
+            raise two_operators(task.uid)
 
 
 def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
@@ -233,15 +233,18 @@ def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
         return
     same_run = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
     if same_run and newest.since <= task.batch_id:
-        raise _two_operators(task)
+        raise two_operators(task.uid)
     detail = f"epoch {newest.number} began at batch {newest.since}, after this run's {own.number}"
     raise _fenced(task, detail)
 
 
-def _two_operators(task: Entering) -> ConfigurationError:
+def two_operators(uid: str) -> ConfigurationError:
+    """Return the error for a query with two operators of one uid."""
     return ConfigurationError(
-        f"two operators with uid {task.uid!r} in one query: each needs its own uid. An operator "
-        "whose output is used twice is one operator only if keyed() is called once"
+        f"operator {uid!r}: the query has two operators of this uid, and it names the state of "
+        "one. Give each its own; if two inputs are to share state, make one operator of them: "
+        "keyed(a, …).connect(keyed(b, …)). An operator whose output is used twice is one operator "
+        "only if keyed() is called once"
     )
 
 
