@@ -460,9 +460,7 @@ def marked(mark, root="/elsewhere", **given):
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
 @pytest.mark.parametrize("here", [True, False])
-def test_a_gateway_of_another_directory_gets_nothing(
-    client_of, storage, own, caplog, strategy, here
-):
+def test_a_gateway_of_another_directory_gets_nothing(client_of, storage, own, strategy, here):
     if here:
         storage_mark.put(storage)
     with scripted(**marked("theirs")) as address:
@@ -476,9 +474,9 @@ def test_a_gateway_of_another_directory_gets_nothing(
     else:
         assert own.runs == 2
         assert client.counters.all()["fallbacks:storage"] == 2
-        (line,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
-        assert "/elsewhere" in line
-        assert storage.url in line
+        said = client.outage().why
+        assert "/elsewhere" in said
+        assert storage.url in said
 
 
 def test_the_mark_is_read_once_while_it_is_the_one_of_the_gateway(client_of, storage, monkeypatch):
@@ -543,12 +541,71 @@ def test_a_job_leaves_a_queue_without_workers_when_another_gateway_is_back(
     assert (remote.runs, own.runs) == (1, 0)
 
 
-def test_the_log_has_one_line_a_minute_about_a_gateway_that_does_not_answer(client_of, caplog, own):
+def test_the_log_has_one_line_a_minute_about_one_of_two_gateways(client_of, gateway, caplog):
     clock = Clock()
-    client = client_of(dead_address(), clock=clock)
+    client = client_of(dead_address(), gateway.address, clock=clock)
+    client.gateways._turns = itertools.repeat(0)  # the dead one is first each time
     for minute in (1, 2):
-        for number in range(1, 10):
+        for number in range(1, 5):
             assert ended(client, job(number)).phase is CompactionPhase.DONE
         clock.now += 60
         assert sum(r.levelname == "WARNING" for r in caplog.records) == minute
-    assert happened(client, "fallbacks") == 18
+        assert client.outage() is None
+
+
+# -- an outage ----------------------------------------------------------------------------------
+
+
+def test_an_outage_has_its_beginning_the_address_and_the_cure(client_of, caplog):
+    """The log has no warning: each process would have it, and there may be one for each task."""
+    caplog.set_level("INFO")
+    address = dead_address()
+    client = client_of(address)
+    assert client.outage() is None
+    ended(client, job(1))
+    first = client.outage()
+    ended(client, job(2))
+    assert client.outage().since == first.since
+    assert first.why.startswith(f"the gateway {address} cannot be reached: UNAVAILABLE: ")
+    assert first.why.endswith(
+        "Compactions run in the job's own processes meanwhile. Start a gateway there, or name one "
+        "that runs: with `forebay compaction endpoints add`, or in "
+        "spark.forebay.compaction.remote.address"
+    )
+    assert "runs in this process: the gateway" in caplog.text
+    assert [r for r in caplog.records if r.levelname == "WARNING"] == []
+
+
+def test_the_outage_of_a_gateway_that_answers_nothing_says_what_stops_the_query(client_of):
+    with black_hole() as address:
+        client = client_of(address, failure_strategy="fail", answer_s=0.05, clock=Hurried())
+        assert ended(client, job()).fault is CompactionFault.UNAVAILABLE
+    why = client.outage().why
+    assert f"the gateway {address} cannot be reached: DEADLINE_EXCEEDED" in why
+    assert "longer than queue-timeout stops the query" in why
+
+
+@pytest.mark.long
+def test_an_outage_ends_when_a_worker_has_a_job(client_of, state_dir, storage, remote):
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with running(pool, storages=["default"], limits=QUICK, workers=0) as started:
+        client = client_of(started.address, queue_timeout_s=0.05)
+        ended(client, job(1))
+        why = client.outage().why
+        assert f"in the queue of {started.address}. " in why
+        assert why.endswith(
+            "`forebay compaction status` shows the workers, and `scale` orders more"
+        )
+        started.on_loop(lambda: started.core.worker_set.scale(1))
+        while client.outage() is not None:
+            ended(client, job(2))
+    assert remote.runs > 0
+
+
+def test_what_other_jobs_may_not_meet_is_no_outage(client_of, gateway, remote, caplog):
+    remote.fault = MemoryError()
+    client = client_of(gateway.address, request_retries=0)
+    assert ended(client, job()).phase is CompactionPhase.DONE
+    assert client.counters.all()["fallbacks:attempts"] == 1
+    assert client.outage() is None
+    assert "runs in this process: failed at" in caplog.text

@@ -51,7 +51,7 @@ def test_where_nobody_reads_it_no_text_is_made(commit, monkeypatch):
 @pytest.mark.parametrize(("reuse", "expected"), [("1", []), (None, ["janitor", "jobs"])])
 def test_a_task_whose_process_ends_with_it_waits_for_its_threads(monkeypatch, reuse, expected):
     waited = []
-    service = SimpleNamespace(hand_over=lambda: waited.append("jobs"))
+    service = SimpleNamespace(hand_over=lambda: waited.append("jobs"), outage=lambda: None)
     monkeypatch.setattr(operator_task, "finish_pass", lambda: waited.append("janitor"))
     monkeypatch.setattr(OperatorTask, "_compaction", lambda self: service)
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)

@@ -230,6 +230,7 @@ class TrackedJob:
             return Step(Event.QUEUED)
         if view.phase is CompactionPhase.RUNNING:
             self._patience.idle_since_s = self._answered_s
+            self._here.outage.end()
             return Step(Event.RUNNING)
         if view.phase is CompactionPhase.DONE:
             return self._verified()
@@ -288,6 +289,7 @@ class TrackedJob:
         except StorageError as error:
             return self._failed(f"its outputs could not be read: {error}")
         here.counts.add("done")
+        here.outage.end()
         return Step(Event.DONE)
 
     def _damaged(self, error: Exception) -> Step:
@@ -320,19 +322,24 @@ class TrackedJob:
             return self._give_up(trouble.why)
         if event is Event.FALL_BACK:
             here.counts.add(f"fallbacks:{trouble.cause}")
-            why = f"compaction {self.id} runs in this process: {trouble.why}"
-            self._gateways.warn(attrs.evolve(trouble, why=why))
+            self._log_trouble(f"compaction {self.id} runs in this process: ", trouble)
             return Step(event)
         if trouble.kind is Kind.FAILED:
             here.counts.add("retries")
-        why = f"compaction {self.id} is tried again: {trouble.why}"
-        self._gateways.warn(attrs.evolve(trouble, why=why))
+        self._log_trouble(f"compaction {self.id} is tried again: ", trouble)
         self._so_far = attrs.evolve(trouble, kind=Kind.NEVER)
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
         left_s = max(0.0, patience.left_s(queued=True))
         self.wait(lambda state: state.ended, min(pause_s, left_s))
         self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
         return Step(event)
+
+    def _log_trouble(self, what: str, trouble: Trouble) -> None:
+        """Log a trouble; those of an outage are left to the runtime, which logs it once."""
+        if self._here.outage.note(trouble):
+            _log.info("%s%s", what, trouble.why)
+        else:
+            self._gateways.warn(attrs.evolve(trouble, why=f"{what}{trouble.why}"))
 
     def _run_here(self) -> Step:
         here = self._here

@@ -21,6 +21,7 @@ from forebay_state_api.contract.compaction_service import (
     CompactionFault,
     CompactionService,
     CompactionStatus,
+    ServiceOutage,
 )
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -140,6 +141,9 @@ class RemoteCompactionService(CompactionService):
     def metrics(self) -> Mapping[str, float]:
         """Return the metrics of `REPORTED` by key."""
         return {key_of(event): number for event, number in self.counters.all().items()}
+
+    def outage(self) -> ServiceOutage | None:
+        return self._here.outage.present
 
     def close(self) -> None:
         """Release connections and threads. Jobs at gateways continue."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from forebay_compaction_ray.client.outage import Outage
 from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_state_api.contract.compaction_job import CompactionJob
@@ -66,8 +67,13 @@ class Surroundings:
     handed_back_s: dict[str, float] = attrs.field(factory=dict)
     """Work, as in `Submission.work` → when its first job was submitted, of those that were handed
     back because something below their prefix was damaged, or another job's."""
+    outage: Outage = attrs.field()
     one_at_a_time: threading.Lock = attrs.field(factory=threading.Lock)
     """Held by the job that this process compacts."""
+
+    @outage.default
+    def _none_yet(self) -> Outage:
+        return Outage(self.options)
 
     def read(self, job: CompactionJob, files: Iterable[StateFile]) -> bool:
         """Raise `CorruptStateError` for a damaged file; return whether the format has a check."""

@@ -69,6 +69,8 @@ class KeyedOptions:
     """A random id of each operator that is made."""
     driver: str = sessions.PROCESS_RUN
     """The id of the process that made the operator."""
+    outages: bytes = attrs.field(default=b"", repr=False)
+    """By what tasks report outages of the compaction service: see `packed_reports`."""
 
 
 def operator_options(

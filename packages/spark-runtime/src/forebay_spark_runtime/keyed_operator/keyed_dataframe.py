@@ -34,6 +34,7 @@ from forebay_spark_runtime.driver.failure import explaining_same_uid
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.driver.options import KeyedOptions
+from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
@@ -491,6 +492,7 @@ def _apply(
     options = attrs.evolve(
         first.options,
         keyed_uuid=str(uuid.uuid4()),
+        outages=packed_reports(session),
         is_bounded=query_listener.is_bounded(first.df, first.options.batch),
         keyed_by=KeyedBy([side.keys.stored() for side in keyed_sides]),
     )

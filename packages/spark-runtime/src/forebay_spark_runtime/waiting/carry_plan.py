@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.options import KeyedOptions, operator_options
+from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.waiting.carry_job import CARRY, WAIT
 from forebay_state_api.calls.policies import seconds
 from forebay_state_api.errors import ConfigurationError
@@ -44,7 +45,11 @@ def check_pending(df: DataFrame, spec: WaitSpec, options: WaitOptions) -> Carryi
     if options.pending == CARRY:
         _check_possible(df, spec, options.uid)
         return Carrying(
-            options=attrs.evolve(_operator_options(df, options), keyed_uuid=str(uuid.uuid4())),
+            options=attrs.evolve(
+                _operator_options(df, options),
+                keyed_uuid=str(uuid.uuid4()),
+                outages=packed_reports(df.sparkSession),
+            ),
             carry_after_s=_carry_after_s(options, spec.name),
         )
     if options.pending != WAIT:

@@ -7,6 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+from forebay_spark_runtime.driver.service_outages import Who, report_outage
 from forebay_spark_runtime.worker_process.cache_warming import keep_warm
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due, finish_pass
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
@@ -96,11 +97,26 @@ class OperatorTask:
     def finish(self) -> None:
         """Wait for the threads that work for the task, if Spark ends the process with it.
 
-        A task calls it when it has yielded all rows.
+        Then report an outage of the compaction service. A task calls it when it has yielded all
+        rows.
         """
-        if self._versions is not None and not process_stays():
+        if self._versions is None:
+            return
+        service = self._compaction()
+        if not process_stays():
             finish_pass()
-            self._compaction().hand_over()
+            service.hand_over()
+        if (outage := service.outage()) is not None:
+            report_outage(self._options.outages, self._who(), outage)
+
+    def _who(self) -> Who:
+        task = self._task.subtask
+        return Who(
+            uid=task.uid,
+            query=task.query,
+            run=task.run.run_id or task.run.keyed_uuid,
+            service=self._options.settings["compaction.service"],
+        )
 
     def _after(self, subtask: Subtask, report: SubtaskReport) -> None:
         task = subtask.task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import attrs
@@ -67,6 +68,17 @@ class CompactionStatus:
     """Set if the job failed."""
     message: str = ""
     """A description of the failure."""
+
+
+@attrs.frozen(kw_only=True)
+class ServiceOutage:
+    """A time in which a service does no job of a process that has jobs for it."""
+
+    since: datetime
+    """When the process noticed it, in UTC."""
+    why: str
+    """Sentences, the last without a period: what the last job met, at which address, what becomes
+    of jobs meanwhile, and what to do."""
 
 
 class CompactionService(abc.ABC):
@@ -141,6 +153,15 @@ class CompactionService(abc.ABC):
         Raises `StorageError` for a job that has failed as `CompactionFault.UNAVAILABLE`, which
         nobody would learn later.
         """
+
+    def outage(self) -> ServiceOutage | None:
+        """Return since when and why the service does none of this process's jobs.
+
+        ``None`` if it does some, or has had none. Asked after each commit; makes no requests. The
+        runtime logs an outage once in a run of the query, so a service logs no warning for each
+        job and process.
+        """
+        return None
 
     @abc.abstractmethod
     def close(self) -> None:
