@@ -38,6 +38,26 @@ def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
         assert query.count("fallbacks") == 0
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_subtask_that_goes_on_in_another_process_learns_of_a_failure_as_soon():
+    """Not after the job's timeout, which counts in the time of micro-batches: 600 s."""
+    options = {"failure_strategy": "fail", "request_retries": 0, "queue_timeout_s": 5.0}
+    with contextlib.closing(Query(**options, clock=(clock := Clock()))) as query:
+        address = dead_address()
+        query.new_process(address, **options, clock=clock)
+        while not query.count("submitted"):
+            query.batch(minutes=0.01, wait=False)
+        query.new_process(address, **options, clock=clock)
+        query.batch(minutes=0.01)
+        clock.now += 5.0
+        query.batch(minutes=0.01, wait=False)
+        assert query.count("submitted") == 2, "the new process has sent it again"
+        clock.now += 5.0
+        query.settle()
+        with pytest.raises(StorageError, match="failure-strategy is 'fail'"):
+            query.batch(minutes=0.01)
+
+
 def wrong_token(query):
     query.new_gateway(security=Credentials(tokens=("right",)))
     query.new_process(security=lambda: Credentials(tokens=("wrong",)))

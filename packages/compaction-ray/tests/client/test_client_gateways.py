@@ -609,3 +609,48 @@ def test_what_other_jobs_may_not_meet_is_no_outage(client_of, gateway, remote, c
     assert client.counters.all()["fallbacks:attempts"] == 1
     assert client.outage() is None
     assert "runs in this process: failed at" in caplog.text
+
+
+# -- jobs of another process that no gateway has ------------------------------------------------
+
+
+def test_with_fail_a_job_that_no_gateway_has_is_lost_after_the_queue_timeout(client_of, gateway):
+    """Whoever has submitted it has given it up by then; it may be submitted again at any time."""
+    clock = Clock()
+    client = client_of(gateway.address, failure_strategy="fail", clock=clock)
+    given = job()
+    for clock.now in (1000.0, 1029.9):
+        assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.UNKNOWN
+    clock.now = 1030.0
+    status = client.poll(given.id, PATIENCE_S)
+    assert (status.phase, status.fault) == (CompactionPhase.LOST, None)
+    assert "no gateway has it" in status.message
+    assert ended(client, given).phase is CompactionPhase.DONE
+    assert client.poll(given.id).phase is CompactionPhase.DONE
+
+
+def test_the_same_if_no_gateway_can_be_asked(client_of):
+    clock = Clock()
+    client = client_of(dead_address(), failure_strategy="fail", clock=clock)
+    assert client.poll("j", PATIENCE_S).phase is CompactionPhase.UNKNOWN
+    clock.now += 30.0
+    assert client.poll("j", PATIENCE_S).phase is CompactionPhase.LOST
+
+
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+def test_a_job_that_its_process_may_compact_itself_is_left_to_it(client_of, storage, strategy):
+    address, clock = dead_address(), Clock()
+    if strategy == "fail":
+        Endpoints(storage).remove(address)
+    client = client_of(address, failure_strategy=strategy, clock=clock)
+    for _ in range(3):
+        assert client.poll("j", PATIENCE_S).phase is CompactionPhase.UNKNOWN
+        clock.now += 30.0
+
+
+def test_of_many_jobs_that_no_gateway_has_the_newest_are_remembered(client_of, monkeypatch):
+    monkeypatch.setattr("forebay_compaction_ray.client.service._REMEMBERED", 4)
+    client = client_of(dead_address(), failure_strategy="fail", clock=Clock())
+    for number in range(9):
+        client.poll(f"j{number}", PATIENCE_S)
+    assert list(client._missing_since_s) == ["j5", "j6", "j7", "j8"]

@@ -19,6 +19,7 @@ from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.compaction_service import (
     CompactionFault,
+    CompactionPhase,
     CompactionService,
     CompactionStatus,
     ServiceOutage,
@@ -78,6 +79,8 @@ class RemoteCompactionService(CompactionService):
         self.gateways: Final = Gateways(self._here, answer_s)
         """The gateways, as this process sees them."""
         self._jobs: Final[dict[str, TrackedJob]] = {}
+        self._missing_since_s: Final[dict[str, float]] = {}
+        """Jobs of other processes that no gateway had when they were asked → since when."""
         self._lock: Final = threading.Lock()
         self._threads: Final = DaemonPool("forebay-remote-compaction", _THREADS)
 
@@ -106,8 +109,12 @@ class RemoteCompactionService(CompactionService):
                 tracked.advance(Event.NOWHERE)
             else:
                 tracked.wait(lambda state: state is not State.ASKED, _FIRST_ANSWER_S)
-        if tracked.wait(lambda state: state.ended, timeout_s) is State.UNKNOWN:
+        state = tracked.wait(lambda state: state.ended, timeout_s)
+        if state is State.UNKNOWN:
             self._jobs.pop(job_id, None)  # the next poll asks the gateways again
+            return self._missing(tracked.status)
+        if state is not State.ASKED:
+            self._missing_since_s.pop(job_id, None)
         return tracked.status
 
     def abort(self, job_id: str) -> None:
@@ -151,6 +158,23 @@ class RemoteCompactionService(CompactionService):
             tracked.advance(Event.LEAVE)
         self.gateways.close()
         self._threads.close(_END_S)
+
+    def _missing(self, status: CompactionStatus) -> CompactionStatus:
+        """Return the status of a job that no gateway has: lost, if no process can have it either.
+
+        With the strategy `fail` a process offers a job for ``queue-timeout`` and then gives it up.
+        With `fallback`, or without gateways, it may compact it for long.
+        """
+        options, now_s = self._here.options, self._here.clock()
+        with self._lock:
+            since_s = self._missing_since_s.setdefault(status.job_id, now_s)
+            if len(self._missing_since_s) > _REMEMBERED:
+                del self._missing_since_s[next(iter(self._missing_since_s))]
+        is_awaited = now_s - since_s < options.queue_timeout_s
+        if options.fall_back or is_awaited or not self.gateways.endpoints():
+            return status
+        why = "no gateway has it, and no process waits for one any more"
+        return CompactionStatus(status.job_id, CompactionPhase.LOST, message=why)
 
     def _tracked(self, job_id: str, job: CompactionJob | None = None) -> tuple[TrackedJob, bool]:
         """Return what is known about a job, and whether nothing was until now."""
