@@ -32,10 +32,10 @@ from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.file_names import compaction_prefix
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.layout import compaction_prefix
 
 GROUPS: Final = KeyGroupRange(0, 127)
 OPERATOR: Final = "query/op"

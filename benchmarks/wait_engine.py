@@ -16,7 +16,7 @@ from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.task import RowNaming, TaskRun
-from forebay_state_api.calls.caller import CallPolicy
+from forebay_state_api.calls.policies import CallPolicy
 
 SEGMENT: Final = 1_024
 

@@ -30,10 +30,10 @@ pytest.importorskip("ray", reason="the extra [server] brings it")
 from forebay_compaction_ray import Endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.credentials import Credentials
+from forebay_state_api.contract.file_names import data_version
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor
-from forebay_state_api.versions.layout import data_version
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.reader import open_version
 

@@ -13,13 +13,13 @@ from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import Opening, Scan, StateBackend, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, Shape, Space
 from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.migration import reader_of
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.plugins import hookimpl
 from forebay_state_api.settings import Setting
-from forebay_state_api.versions import data_name
 
 NAMESPACES = codec_for(None, what="a namespace")
 

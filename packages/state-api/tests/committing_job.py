@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 
+from forebay_state_api.contract.file_names import data_name, random_id
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import key_group_range_of
-from forebay_state_api.versions import layout
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import put_marker
@@ -37,13 +37,13 @@ class Job:
             epoch=epoch,
             run_key=hashlib.sha256(run.encode()).hexdigest()[:16],
             attempt_id=self.attempts,
-            random_id=layout.random_id(),
+            random_id=random_id(),
         )
         put_marker(self.storage, made)
         return made
 
     def commit(self, made, *, metrics=None, files=1, backend="toy", **more):
-        names = [layout.data_name(made.version, "toy") for _ in range(files)]
+        names = [data_name(made.version, "toy") for _ in range(files)]
         for name in names:
             self.storage.put(name, bytes(100))
         files = [StateFile(name=name, size=100, range=made.range) for name in names]

@@ -14,8 +14,8 @@ from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.options import HeapOptions
 from forebay_backend_heap.resident import Resident
 from forebay_state_api.contract.changes import Shape
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
-from forebay_state_api.versions.layout import data_name
 
 
 @attrs.frozen(kw_only=True)

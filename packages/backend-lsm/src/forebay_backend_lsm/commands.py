@@ -18,6 +18,7 @@ from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_directory
+from forebay_state_api.contract.file_names import version_of
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import ConfigurationError, ForebayError
@@ -26,7 +27,6 @@ from forebay_state_api.progress import Progress
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.folder import FOREIGN
-from forebay_state_api.versions.layout import version_of
 from forebay_state_api.versions.manifest import Manifest
 
 _ALL_GROUPS: Final = KeyGroupRange(0, 0xFFFF)

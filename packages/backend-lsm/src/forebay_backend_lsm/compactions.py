@@ -27,8 +27,8 @@ from forebay_state_api.contract.compaction_service import (
     CompactionPhase,
     CompactionStatus,
 )
+from forebay_state_api.contract.file_names import compaction_prefix, random_id
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
-from forebay_state_api.versions.layout import compaction_prefix, random_id
 
 if TYPE_CHECKING:
     from forebay_backend_lsm.options import LsmOptions

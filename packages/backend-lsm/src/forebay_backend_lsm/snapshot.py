@@ -9,8 +9,8 @@ from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.merging import MergeInput, Rules, merge
 from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
-from forebay_state_api.versions.layout import data_name
 
 
 def write_memtables(

@@ -18,12 +18,12 @@ from forebay_backend_lsm.compactions import CompactedFiles, Compactions
 from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.file_names import data_name, random_id
 from forebay_state_api.contract.files import ParentState, StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction
-from forebay_state_api.versions.layout import data_name, random_id
 
 from .toy import Cells, ToyCompactor, visible, write_cells
 

@@ -18,9 +18,9 @@ from forebay_state_api.contract.compaction_service import (
     CompactionPhase,
     CompactionStatus,
 )
+from forebay_state_api.contract.file_names import compaction_run_prefix
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.versions.layout import compaction_run_prefix
 
 from .chain import MINUTE_US, RULES, Chain, cell, until_pending
 from .toy import ToyCompactor

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
+from forebay_state_api.contract.file_names import compaction_run_prefix, data_version
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.keys import KeyGroupRange, key_group_of
 from forebay_state_api.storage.opening import open_storage
@@ -25,7 +26,6 @@ from forebay_state_api.testing import (
 from forebay_state_api.testing.scripts import Script, Style, script_function
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
-from forebay_state_api.versions.layout import compaction_run_prefix, data_version
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.reader import open_version
 

@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
+from forebay_state_api.contract.file_names import data_name, random_id
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import layout
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
@@ -197,9 +197,9 @@ def stranger(new_console):
                 epoch=1,
                 run_key="0123456789abcdef",
                 attempt_id=version,
-                random_id=layout.random_id(),
+                random_id=random_id(),
             )
-            name = layout.data_name(version, "acme")
+            name = data_name(version, "acme")
             manifest = Manifest(
                 made=made,
                 uid="op",

@@ -9,6 +9,7 @@ from typing import Self
 
 import pytest
 
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.keys import key_group_range_of
@@ -76,7 +77,7 @@ def listed(version: int, parallelism: int):
 def put(root, version: int, subtask: int, parallelism: int) -> None:
     by = made(version, subtask, parallelism)
     files = [
-        StateFile(name=layout.data_name(age, "toy"), size=10**6, range=by.range)
+        StateFile(name=data_name(age, "toy"), size=10**6, range=by.range)
         for age in range(version - 8, version)
     ]
     manifest = Manifest(

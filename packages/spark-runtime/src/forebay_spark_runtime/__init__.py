@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait
     from forebay_spark_runtime.waiting.reports import BatchReport, WaitMetrics
     from forebay_state_api.calls.current_call import Call, current_call
+    from forebay_state_api.calls.errors import ClientBrokenError, RetryLaterError
     from forebay_state_api.calls.policies import Batch, Rate, Retry
-    from forebay_state_api.calls.retry import ClientBrokenError, RetryLaterError
     from forebay_state_api.versions import RestoreFrom
 
 __all__ = [
@@ -68,7 +68,7 @@ _HOMES: Final = {
     "forebay_spark_runtime.waiting.reports": ("BatchReport", "WaitMetrics"),
     "forebay_state_api.calls.current_call": ("Call", "current_call"),
     "forebay_state_api.calls.policies": ("Batch", "Rate", "Retry"),
-    "forebay_state_api.calls.retry": ("ClientBrokenError", "RetryLaterError"),
+    "forebay_state_api.calls.errors": ("ClientBrokenError", "RetryLaterError"),
 }
 """Module → its public names. They are imported on first use, because the plugin layer imports this
 package to list its plugins, and no ``forebay`` command should wait for pyspark."""

@@ -11,6 +11,7 @@ import pytest
 from forebay_spark_runtime.demo import kill as module
 from forebay_spark_runtime.demo.kill import Killer, end, unfinished
 from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.versions import layout
@@ -44,7 +45,7 @@ def attempt(version, number):
         epoch=1,
         run_key="0" * 16,
         attempt_id=number,
-        random_id=layout.random_id(),
+        random_id=random_id(),
     )
 
 

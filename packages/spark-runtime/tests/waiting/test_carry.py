@@ -20,8 +20,7 @@ from forebay_spark_runtime.waiting.carry_job import CarryJob
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.pending_rows import carried_batch, packed_row
 from forebay_spark_runtime.waiting.spec import WaitSpec, pickled
-from forebay_state_api.calls.caller import CallPolicy
-from forebay_state_api.calls.policies import Batch, Retry
+from forebay_state_api.calls.policies import Batch, CallPolicy, Retry
 from forebay_state_api.errors import ConfigurationError, FunctionError, StateMigrationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings

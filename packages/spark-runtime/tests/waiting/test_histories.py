@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forebay_state_api.calls.errors import RetryLaterError
 from forebay_state_api.calls.policies import Batch, Rate, Retry
-from forebay_state_api.calls.retry import RetryLaterError
 
 TRY_TIMEOUT = 5.0
 RETRIES = 2

@@ -9,8 +9,7 @@ import pytest
 
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.engine import CallEngine
-from forebay_state_api.calls.caller import CallPolicy
-from forebay_state_api.calls.policies import Retry
+from forebay_state_api.calls.policies import CallPolicy, Retry
 
 pytestmark = pytest.mark.long
 

@@ -14,8 +14,8 @@ from forebay_state_api.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from forebay_state_api.calls.declared import Calls
+    from forebay_state_api.calls.errors import ClientBrokenError, RetryLaterError
     from forebay_state_api.calls.policies import Rate, Retry
-    from forebay_state_api.calls.retry import ClientBrokenError, RetryLaterError
     from forebay_state_api.codecs import Alias, Codec, MigratedFrom
     from forebay_state_api.errors import (
         ConfigurationError,
@@ -166,7 +166,7 @@ _HOMES: Final = {
         "Rate",
         "Retry",
     ),
-    "forebay_state_api.calls.retry": (
+    "forebay_state_api.calls.errors": (
         "ClientBrokenError",
         "RetryLaterError",
     ),

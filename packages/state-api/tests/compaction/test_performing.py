@@ -12,11 +12,11 @@ import pytest
 from forebay_state_api.compaction.performing import TakenPrefixError, perform
 from forebay_state_api.contract.checksummed import TornObjectError, seal
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.file_names import compaction_prefix
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.layout import compaction_prefix
 
 JOB = CompactionJob(
     id="j",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.testing.conformance.kinds import EQUAL
+from forebay_state_api.versions.namespaces import canonical_namespace
 
 
 @pytest.mark.parametrize("equal", EQUAL, ids=repr)

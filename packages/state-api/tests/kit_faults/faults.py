@@ -17,7 +17,6 @@ import msgpack
 from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Space
-from forebay_state_api.engine.timers.cells import BY_KEY, TIMERS
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.failing import FailureTests
@@ -35,6 +34,7 @@ from forebay_state_api.testing.conformance.ttl import TtlTests
 from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
 from forebay_state_api.testing.conformance.versions import VerificationTests, VersionTests
 from forebay_state_api.testing.conformance.visits import VisitTests
+from forebay_state_api.versions.timer_tables import BY_KEY, TIMERS
 
 from .sqlite_backend import Kept, SqliteBackend, SqliteScan, SqliteTable
 

@@ -31,6 +31,7 @@ from forebay_state_api.contract.backend import (
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Shape, Space
 from forebay_state_api.contract.checksummed import read_sealed, seal
 from forebay_state_api.contract.expiry import Expiry
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.contract.migration import reader_of
@@ -38,7 +39,6 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.job.ttl import CleanupIncrementally
 from forebay_state_api.settings import Setting
-from forebay_state_api.versions import data_name
 
 NAMESPACES = codec_for(None, what="a namespace")
 AT_ONCE = 500

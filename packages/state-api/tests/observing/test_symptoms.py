@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.observing import OperatorWatch, symptoms_of
 from forebay_state_api.versions.blobs import FileBlob
-from forebay_state_api.versions.layout import data_name
 from forebay_state_api.versions.operator_state import OperatorStateContent
 
 GROWN = {"bytes_total": 1_000_000}

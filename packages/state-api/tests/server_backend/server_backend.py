@@ -19,11 +19,11 @@ import xxhash
 
 from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.checksummed import read_sealed, seal
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
 from forebay_state_api.settings import Setting
-from forebay_state_api.versions import data_name
 
 from ..kit_faults.sqlite_backend import SqliteBackend  # noqa: TID252 - tests are no packages
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from moto.backends import get_backend
 
+from forebay_state_api.contract.file_names import data_name, data_version
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 from forebay_state_api.errors import FencedError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
@@ -23,7 +24,7 @@ from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions import Janitor, layout
 from forebay_state_api.versions.figures import Figures
-from forebay_state_api.versions.layout import Coordinates, data_version
+from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.reader import open_version
 from forebay_state_api.versions.storage_probe import examine
 
@@ -152,7 +153,7 @@ def large_operator(versions: Iterable[int], subtasks: int) -> Iterator[str]:
             )
             yield layout.marker_name(made)
             yield layout.manifest_name(made, 1, 7, Figures({"rows_in": 5}))
-            yield layout.data_name(version, "toy")
+            yield data_name(version, "toy")
 
 
 @pytest.mark.slow  # by default: observing/test_paged_listing.py, and S3's pages below

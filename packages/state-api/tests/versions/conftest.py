@@ -16,13 +16,14 @@ import attrs
 import pytest
 
 from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.storage import ClockedStorage, WrappedStorage
-from forebay_state_api.versions import OperatorVersions, RunIdentity, TaskVersion, data_name
+from forebay_state_api.versions import OperatorVersions, RunIdentity, TaskVersion
 
 GROUPS = 8
 MOST_FILES = 3

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import read_record, record_name
@@ -122,7 +123,7 @@ def test_a_pin_that_is_something_else_protects_everything(storage):
 
 def test_a_hold_that_is_something_else(storage):
     storage = OperatorStorage(storage, "query/op")
-    name = f"{layout.SOURCES}/{layout.random_id()}"
+    name = f"{layout.SOURCES}/{random_id()}"
     storage.put(name, seal({"files": None}))
     (info,) = storage.list(layout.SOURCES)
     with pytest.raises(CorruptStateError, match=name):

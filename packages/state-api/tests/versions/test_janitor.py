@@ -6,10 +6,10 @@ from datetime import timedelta
 import attrs
 import pytest
 
+from forebay_state_api.contract.file_names import LAST_VERSION, compaction_prefix, data_version
 from forebay_state_api.testing.storage import Crash, Fault, FaultyStorage
 from forebay_state_api.versions.epochs import list_epochs, record_name
 from forebay_state_api.versions.janitor import RECORD_AGE, Janitor, is_due
-from forebay_state_api.versions.layout import LAST_VERSION, compaction_prefix, data_version
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.pins import Pin, list_pins
 from forebay_state_api.versions.reader import open_version

@@ -7,6 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay_state_api.contract.file_names import (
+    data_name,
+    data_version,
+    inverted,
+    random_id,
+    version_of,
+)
 from forebay_state_api.contract.object_storage import ObjectInfo, checked_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
@@ -38,20 +45,20 @@ def test_names_that_are_no_path_part(name, why):
 
 @given(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1))
 def test_newer_versions_come_first(one, other):
-    assert layout.version_of(layout.inverted(one)) == one
-    assert (one < other) == (layout.inverted(one) > layout.inverted(other))
+    assert version_of(inverted(one)) == one
+    assert (one < other) == (inverted(one) > inverted(other))
 
 
 @pytest.mark.parametrize("version", [-1, 2**48])
 def test_what_is_no_version(version):
     with pytest.raises(ValueError, match="not a version"):
-        layout.inverted(version)
+        inverted(version)
 
 
 def test_foreign_names_are_none_of_ours():
-    assert layout.version_of("lost+found") is None
-    assert layout.data_version("data/x/y") is None
-    assert layout.data_version("other/000000000000/y") is None
+    assert version_of("lost+found") is None
+    assert data_version("data/x/y") is None
+    assert data_version("other/000000000000/y") is None
     assert Coordinates.parse(1, "1-2-3") is None
 
 
@@ -65,11 +72,11 @@ def test_coordinates_stand_in_the_name():
         epoch=4,
         run_key="0123456789abcdef",
         attempt_id=77,
-        random_id=layout.random_id(),
+        random_id=random_id(),
     )
     assert Coordinates.parse(5, made.text()) == made
     name = layout.marker_name(made)
-    assert name == f"versions/{layout.inverted(5)}/0/marker-128-3-2-86-127-4-0123456789abcdef-77"
+    assert name == f"versions/{inverted(5)}/0/marker-128-3-2-86-127-4-0123456789abcdef-77"
     assert Coordinates.parse(5, made.attempt()) == attrs.evolve(made, random_id="")
     assert Coordinates.parse(5, made.text().replace("-86-127-", "-127-86-")) is None
 
@@ -92,7 +99,7 @@ def test_a_manifests_name_tells_its_batchs_time_and_whether_it_is_torn():
         epoch=1,
         run_key="0123456789abcdef",
         attempt_id=7,
-        random_id=layout.random_id(),
+        random_id=random_id(),
     )
     name = layout.manifest_name(made, 1_700_000_000_123, 42)
     modified = datetime(2024, 1, 1, tzinfo=UTC)
@@ -104,6 +111,6 @@ def test_a_manifests_name_tells_its_batchs_time_and_whether_it_is_torn():
 
 
 def test_a_data_file_tells_in_which_version_it_was_made():
-    name = layout.data_name(9, "snapshot")
-    assert layout.data_version(name) == 9
-    assert name != layout.data_name(9, "snapshot")
+    name = data_name(9, "snapshot")
+    assert data_version(name) == 9
+    assert name != data_name(9, "snapshot")

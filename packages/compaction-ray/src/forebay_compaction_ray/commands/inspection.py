@@ -34,10 +34,10 @@ from forebay_state_api.commands.rich_console import console
 from forebay_state_api.commands.terminal import one_line
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.file_names import compaction_prefix
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.versions.layout import compaction_prefix
 from forebay_state_api.versions.storage_probe import ProbeFinding
 
 _READ: Final = "forebay_compaction_read_bytes_total"

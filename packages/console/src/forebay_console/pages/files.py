@@ -10,8 +10,8 @@ import attrs
 from forebay_console.charts import Strip, strips
 from forebay_console.pages import formats
 from forebay_console.pages.csv_text import csv_text
+from forebay_state_api.contract.file_names import data_version
 from forebay_state_api.observing.key_groups import cells_of
-from forebay_state_api.versions.layout import data_version
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView

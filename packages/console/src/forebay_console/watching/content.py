@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_console.watching.sizes import StateSizes
-from forebay_state_api.commands.key_text import keys_of
-from forebay_state_api.commands.state_get import found_rows, namespace_of
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.reading.choosing import ReadFrom
 from forebay_state_api.reading.feed import ChangeFeed
+from forebay_state_api.reading.key_text import keys_of
+from forebay_state_api.reading.look_up import found_rows, namespace_of
 from forebay_state_api.reading.positions import Position, is_stored
 from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
 from forebay_state_api.versions.epochs import RunVersion

@@ -25,6 +25,7 @@ from rich.table import Table
 from forebay_spark_runtime.driver import probe
 from forebay_spark_runtime.driver.session import configuration, default_parallelism, is_connect
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import Settings
@@ -99,7 +100,7 @@ def doctor(spark: Any, state_dir: str | None = None) -> Diagnosis:
     settings = _settings(spark, state_dir)
     directory = settings.required("state.dir", argument="state_dir")
     packages = _packages()
-    marker = f"{layout.PROBES}/{layout.random_id()}/driver"
+    marker = f"{layout.PROBES}/{random_id()}/driver"
     arguments = (packages, directory, settings.storage_options(), marker)
     notes: list[str] = []
     problems: list[str] = []

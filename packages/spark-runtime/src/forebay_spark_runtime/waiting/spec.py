@@ -14,9 +14,8 @@ import attrs
 from pyspark import cloudpickle
 
 from forebay_spark_runtime.waiting.options import WaitOptions
-from forebay_state_api.calls.caller import CallPolicy
 from forebay_state_api.calls.checks import checked_instance, checked_policy
-from forebay_state_api.calls.policies import Batch, whole
+from forebay_state_api.calls.policies import Batch, CallPolicy, whole
 from forebay_state_api.engine import pickling
 from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.record_methods import function_name

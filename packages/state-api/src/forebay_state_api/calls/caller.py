@@ -8,49 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeAlias
-
-import attrs
+from typing import Any, Final, Protocol
 
 from forebay_state_api.calls.current_call import CURRENT
+from forebay_state_api.calls.errors import ClientBrokenError
 from forebay_state_api.calls.operator_clients import is_closed
 from forebay_state_api.calls.places import CallPlace, CallPlaces
-from forebay_state_api.calls.policies import Batch, Rate, Retry, Verdict
+from forebay_state_api.calls.policies import AsyncFunction, CallPolicy, Verdict
 from forebay_state_api.calls.rate import RateLimiter
-from forebay_state_api.calls.retry import ClientBrokenError, RecordTries, RetryPolicy, later
+from forebay_state_api.calls.retry import RecordTries, RetryPolicy, later
 from forebay_state_api.calls.worker_slots import NEVER, Sweeper, WorkerSlot
 from forebay_state_api.errors import FunctionError
 from forebay_state_api.metrics.calls import Counts
 
-AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
-OnError: TypeAlias = Callable[[Any, BaseException, int], Any]
-"""A function of the row, its last error and the number of its tries; returns the answer."""
-
 MEASURED_TRIES: Final = 4_096
 """The number of durations that are collected before they are added to the histogram."""
-
-
-@attrs.frozen(kw_only=True)
-class CallPolicy:
-    """How calls are made. All values have been checked; durations are in seconds."""
-
-    capacity: int = 100
-    buffer: int = 10_000
-    ordered: bool = True
-    keyed: bool = False
-    try_timeout: float | None = None
-    timeout: float | None = None
-    retry: Retry | None = None
-    rate: Rate | None = None
-    hedge: float | None = None
-    batch: Batch | None = None
-    on_error: OnError | None = None
-
-    @property
-    def bare(self) -> bool:
-        """Whether a call is just the function, without limits, retries or ``on_error``."""
-        guards = (self.try_timeout, self.timeout, self.retry, self.rate, self.hedge, self.on_error)
-        return all(guard is None for guard in guards)
 
 
 class ReplaceableClient(Protocol):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
-from forebay_state_api.calls.caller import CallPolicy
-from forebay_state_api.calls.policies import Rate, Retry, seconds
+from forebay_state_api.calls.policies import CallPolicy, Rate, Retry, seconds
 from forebay_state_api.errors import ConfigurationError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -22,6 +22,10 @@ Errors: TypeAlias = (
     type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], Verdict]
 )
 """Exception classes, or a function of the exception."""
+
+AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
+OnError: TypeAlias = Callable[[Any, BaseException, int], Any]
+"""A function of the row, its last error and the number of its tries; returns the answer."""
 
 
 def seconds(given: Duration, what: str, *, above_zero: bool = False) -> float:
@@ -161,3 +165,26 @@ class Batch:
         """Check the fields."""
         whole(self.size, "Batch.size", least=1)
         seconds(self.within, "Batch.within")
+
+
+@attrs.frozen(kw_only=True)
+class CallPolicy:
+    """How calls are made. All values have been checked; durations are in seconds."""
+
+    capacity: int = 100
+    buffer: int = 10_000
+    ordered: bool = True
+    keyed: bool = False
+    try_timeout: float | None = None
+    timeout: float | None = None
+    retry: Retry | None = None
+    rate: Rate | None = None
+    hedge: float | None = None
+    batch: Batch | None = None
+    on_error: OnError | None = None
+
+    @property
+    def bare(self) -> bool:
+        """Whether a call is just the function, without limits, retries or ``on_error``."""
+        guards = (self.try_timeout, self.timeout, self.retry, self.rate, self.hedge, self.on_error)
+        return all(guard is None for guard in guards)

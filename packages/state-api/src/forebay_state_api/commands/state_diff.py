@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import click
 
-from forebay_state_api.commands.key_text import keys_of
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option
-from forebay_state_api.commands.state_get import namespace_of
 from forebay_state_api.commands.state_report import finality_text, limited, print_rows
 from forebay_state_api.commands.state_source import StateSource, state_source
 from forebay_state_api.reading.changes import Change
 from forebay_state_api.reading.difference import Difference
 from forebay_state_api.reading.feed import ChangeFeed
+from forebay_state_api.reading.key_text import keys_of
+from forebay_state_api.reading.look_up import namespace_of
 from forebay_state_api.reading.positions import START, Position
 from forebay_state_api.versions.finality import Shown
 

@@ -9,10 +9,10 @@ import click
 
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option
-from forebay_state_api.commands.state_get import found_rows, namespace_of
 from forebay_state_api.commands.state_report import finality_text, print_rows
 from forebay_state_api.commands.state_source import StateSource, state_source
 from forebay_state_api.errors import CorruptStateError, VersionGoneError
+from forebay_state_api.reading.look_up import found_rows, namespace_of
 from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.finality import Shown, is_final

@@ -12,7 +12,6 @@ import click
 from forebay_state_api.commands.conf_options import conf_values
 from forebay_state_api.commands.function_option import loaded_function
 from forebay_state_api.commands.input_tables import input_tables
-from forebay_state_api.commands.key_text import keys_of
 from forebay_state_api.commands.one_operator import query_option, uid_option
 from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json
@@ -26,6 +25,7 @@ from forebay_state_api.importing.first_version import (
 )
 from forebay_state_api.importing.replacing import Replaced, open_next_version, replace_version
 from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.reading.key_text import keys_of
 from forebay_state_api.reading.snapshot import snapshot_of
 
 if TYPE_CHECKING:

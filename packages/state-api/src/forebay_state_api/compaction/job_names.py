@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from forebay_state_api.contract.file_names import is_compaction_prefix
 from forebay_state_api.contract.object_storage import checked_name
-from forebay_state_api.versions.layout import is_compaction_prefix
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_job import CompactionJob
@@ -18,7 +18,7 @@ def check_names(job: CompactionJob) -> None:
     """Raise `ValueError` unless all names stay below the storage's root and have their forms.
 
     The operator is ``<query>/<uid>``, the output prefix has the form of
-    `forebay_state_api.versions.layout.compaction_prefix`, and no input is below the prefix.
+    `forebay_state_api.contract.file_names.compaction_prefix`, and no input is below the prefix.
     """
     prefix = job.output_prefix
     for name in (job.operator, *(file.name for file in job.inputs)):

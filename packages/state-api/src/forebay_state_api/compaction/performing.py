@@ -25,10 +25,10 @@ import attrs
 
 from forebay_state_api.compaction.job_names import check_names
 from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.file_names import compaction_run_prefix
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.layout import compaction_run_prefix
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult

@@ -43,8 +43,8 @@ class CompactionJob:
     inputs: Sequence[StateFile]
     """Oldest first, each with the key groups for which it is read; names below ``operator``."""
     output_prefix: str
-    """Below ``operator``: a fresh `forebay_state_api.versions.layout.compaction_prefix` for each
-    submission. A compactor gets a job with the prefix of its run."""
+    """Below ``operator``: a fresh `file_names.compaction_prefix` for each submission. A compactor
+    gets a job with the prefix of its run."""
     range: KeyGroupRange
     """The key groups of the subtask that submits."""
     now_us: int

@@ -27,7 +27,6 @@ from forebay_state_api.engine.hints import hint
 from forebay_state_api.engine.host import StateHost
 from forebay_state_api.engine.isolating_scheduler import IsolatingScheduler
 from forebay_state_api.engine.measures import Measures, figures_of
-from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
 from forebay_state_api.engine.record_calls import RecordCalls
 from forebay_state_api.engine.record_keys import RecordKeys
@@ -52,7 +51,6 @@ from forebay_state_api.engine.task_thread import (
     unwatch,
     watch,
 )
-from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.engine.timers.journaled import JournaledEngineTimers
 from forebay_state_api.engine.timers.service import EngineTimers, NoTimers
 from forebay_state_api.engine.timers.watermark import TimerClocks
@@ -70,6 +68,8 @@ from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.user_frames import users_frames
+from forebay_state_api.versions.namespaces import canonical_namespace
+from forebay_state_api.versions.timer_tables import TIMER_TABLES
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec

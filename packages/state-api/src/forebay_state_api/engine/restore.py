@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_state_api.contract.backend import NO_TIME
-from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.settings import resolve_settings
+from forebay_state_api.versions.timer_tables import TIMER_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -21,13 +21,13 @@ from forebay_state_api.engine.declared_state import TtlSwitchedError
 from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
-from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions.epochs import RunIdentity
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
 from forebay_state_api.versions.operator_state import OperatorStateContent
+from forebay_state_api.versions.timer_tables import TIMER_TABLES
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.operator_state.typed import Declared

@@ -28,6 +28,7 @@ import attrs
 from obstore.store import MemoryStore
 
 from forebay_state_api.contract.backend import Opening, StateBackend
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.contract.files import CommittedState
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.engine.engine import Engine
@@ -54,7 +55,6 @@ from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
 from forebay_state_api.storage.obstore import ObstoreStorage
-from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
 from forebay_state_api.versions.operator_state import OperatorStateContent
 

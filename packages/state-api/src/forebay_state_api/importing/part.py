@@ -16,9 +16,10 @@ from forebay_state_api.engine.timers.cells import (
     apply_directories,
     timer_specs,
 )
-from forebay_state_api.engine.timers.watermark import ALWAYS, DOMAINS, NEVER, TimerClocks
+from forebay_state_api.engine.timers.watermark import ALWAYS, NEVER, TimerClocks
 from forebay_state_api.versions.imported import ImportedPart
 from forebay_state_api.versions.manifest import TTL_US
+from forebay_state_api.versions.timer_tables import DOMAINS
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_state_api.contract.changes import ABSENT
-from forebay_state_api.engine.namespaces import canonical_namespace, packed_namespace
-from forebay_state_api.engine.timers.watermark import DOMAINS
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.importing.content import content_of, instant_us
 from forebay_state_api.importing.part import ImportedTimer
@@ -24,6 +22,8 @@ from forebay_state_api.keys import canonical_key, key_group_of
 from forebay_state_api.reading.columns import StateColumns, key_names, state_columns
 from forebay_state_api.reading.json_keys import value_from_json
 from forebay_state_api.reading.rows import time_of
+from forebay_state_api.versions.namespaces import canonical_namespace, packed_namespace
+from forebay_state_api.versions.timer_tables import DOMAINS
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec

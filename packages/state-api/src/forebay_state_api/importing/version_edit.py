@@ -13,7 +13,6 @@ import attrs
 
 from forebay_state_api.contract.backend import NO_TIME, Opening
 from forebay_state_api.contract.changes import Changes, PointChanges
-from forebay_state_api.engine.timers.cells import BY_KEY, DIRECTORY, TIMERS
 from forebay_state_api.engine.timers.watermark import TimerClocks
 from forebay_state_api.importing.part import ImportedTimer, PartWriter
 from forebay_state_api.keys import canonical_key
@@ -29,6 +28,7 @@ from forebay_state_api.versions.commit import merged
 from forebay_state_api.versions.key_types import KeyType
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
 from forebay_state_api.versions.operator_state import OperatorStateContent
+from forebay_state_api.versions.timer_tables import BY_KEY, DIRECTORY, TIMERS
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec

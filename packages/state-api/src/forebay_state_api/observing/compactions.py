@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_state_api.versions.layout import data_version, is_compaction_prefix
+from forebay_state_api.contract.file_names import data_version, is_compaction_prefix
 
 if TYPE_CHECKING:
     from datetime import datetime

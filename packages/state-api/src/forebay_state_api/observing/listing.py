@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from forebay_state_api.contract.file_names import DATA
 from forebay_state_api.observing.compactions import CompactionFolder, compactions_of
 from forebay_state_api.observing.known_names import KnownNames
 from forebay_state_api.observing.timeline import Timeline, timeline_of
@@ -67,7 +68,7 @@ class OperatorListing:
     @cached_property
     def compactions(self) -> Sequence[CompactionFolder]:
         """The compaction jobs that have begun, the newest version first."""
-        return compactions_of(self.below(layout.DATA))
+        return compactions_of(self.below(DATA))
 
     @property
     def pins(self) -> Sequence[PinEntry]:
@@ -92,12 +93,12 @@ class OperatorListing:
     @property
     def data_files(self) -> int:
         """Number of files of the backend, of versions that are stored or not deleted yet."""
-        return len(self.below(layout.DATA))
+        return len(self.below(DATA))
 
     @property
     def data_bytes(self) -> int:
         """Size of these files."""
-        return sum(info.size for info in self.below(layout.DATA))
+        return sum(info.size for info in self.below(DATA))
 
     @cached_property
     def epochs(self) -> Epochs:

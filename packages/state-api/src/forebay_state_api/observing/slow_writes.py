@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay_state_api.versions.layout import data_version
+from forebay_state_api.contract.file_names import data_version
 from forebay_state_api.versions.operator_state import OperatorStateContent
 
 if TYPE_CHECKING:

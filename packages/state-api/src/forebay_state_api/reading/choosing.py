@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
+from forebay_state_api.contract.file_names import LAST_VERSION
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
@@ -18,7 +19,7 @@ from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.finality import Shown, is_final, newest_shown, shown_at
 from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.layout import LAST_VERSION, operator_folder
+from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.opening import absent
 from forebay_state_api.versions.reader import VersionReader, gone, open_version

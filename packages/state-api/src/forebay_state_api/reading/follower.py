@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.errors import (
     AbandonedTimelineError,
     ForebayError,
@@ -31,6 +30,7 @@ from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.settings import DURATION, Setting
 from forebay_state_api.threads import start_thread
 from forebay_state_api.versions.finality import Shown
+from forebay_state_api.versions.namespaces import canonical_namespace
 
 if TYPE_CHECKING:
     from forebay_state_api.reading.choosing import ReadFrom

@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions.namespaces import canonical_namespace
 
 _SCALARS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "bytes": lambda text: base64.b64decode(text, validate=True),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
+from forebay_state_api.contract.file_names import LAST_VERSION
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.versions.epochs import RunVersion
-from forebay_state_api.versions.layout import LAST_VERSION
 from forebay_state_api.versions.opening import is_whole
 from forebay_state_api.versions.timeline import record_of_begun
 

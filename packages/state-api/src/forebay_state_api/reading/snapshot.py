@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.changes import Shape
-from forebay_state_api.engine.namespaces import canonical_namespace, unpacked_namespace
-from forebay_state_api.engine.timers.watermark import DOMAINS
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
 from forebay_state_api.plugins import plugins
@@ -31,7 +29,9 @@ from forebay_state_api.reading.stored_states import StateInfo, timer_spec
 from forebay_state_api.reading.version_content import KEYS, VersionContent, VersionPart
 from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.finality import Shown, is_final
+from forebay_state_api.versions.namespaces import canonical_namespace, unpacked_namespace
 from forebay_state_api.versions.pins import LEASE
+from forebay_state_api.versions.timer_tables import DOMAINS
 
 if TYPE_CHECKING:
     import pyarrow as pa

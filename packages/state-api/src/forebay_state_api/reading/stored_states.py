@@ -13,10 +13,10 @@ from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.expiry import Expiry
-from forebay_state_api.engine.timers.cells import TIMER_TABLES, TIMERS
 from forebay_state_api.versions.key_types import KeyType
 from forebay_state_api.versions.keyed_by import KeyedBy
 from forebay_state_api.versions.manifest import TTL_US, lineages_of
+from forebay_state_api.versions.timer_tables import TIMER_TABLES, TIMERS
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec

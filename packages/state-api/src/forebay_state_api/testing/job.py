@@ -25,6 +25,7 @@ from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import Opening, StateBackend, Table, TableSpec
 from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.contract.compaction_service import CompactionService
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.contract.migration import continued
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.engine.awaits import loop_of_thread
@@ -57,7 +58,6 @@ from forebay_state_api.versions import (
     operator_folder,
 )
 from forebay_state_api.versions.keyed_by import UNKNOWN
-from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.manifest import lineages_of
 from forebay_state_api.versions.reader import open_version
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_state_api.contract.changes import ABSENT
-from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions.namespaces import canonical_namespace
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.subtask import Subtask

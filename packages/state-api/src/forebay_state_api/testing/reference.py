@@ -23,12 +23,12 @@ from forebay_state_api.contract.backend import (
 )
 from forebay_state_api.contract.changes import ABSENT, Changes, Shape, Space
 from forebay_state_api.contract.checksummed import read_sealed, seal
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.migration import reader_of
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.settings import DURATION, Setting
-from forebay_state_api.versions.layout import data_name
 
 _NAMESPACES: Final = codec_for(None, what="a namespace")
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from forebay_state_api.codecs import ValueCodec, describe_type
-from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.forks import find_source
 from forebay_state_api.versions.reader import VersionReader, open_version
+from forebay_state_api.versions.timer_tables import TIMER_TABLES
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage

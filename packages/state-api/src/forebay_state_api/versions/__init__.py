@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forebay_state_api.versions.folder import OperatorStorage
     from forebay_state_api.versions.forks import RestoreFrom
     from forebay_state_api.versions.janitor import Janitor, JanitorPass, is_due
-    from forebay_state_api.versions.layout import data_name, operator_folder
+    from forebay_state_api.versions.layout import operator_folder
     from forebay_state_api.versions.manifest import Manifest
     from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
     from forebay_state_api.versions.reader import VersionReader, open_version
@@ -32,7 +32,6 @@ __all__ = [
     "RunIdentity",
     "TaskVersion",
     "VersionReader",
-    "data_name",
     "is_due",
     "open_version",
     "operator_folder",
@@ -48,10 +47,7 @@ _HOMES: Final = {
         "JanitorPass",
         "is_due",
     ),
-    "forebay_state_api.versions.layout": (
-        "data_name",
-        "operator_folder",
-    ),
+    "forebay_state_api.versions.layout": ("operator_folder",),
     "forebay_state_api.versions.manifest": ("Manifest",),
     "forebay_state_api.versions.operator": (
         "OperatorVersions",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_state_api.contract.file_names import LAST_VERSION
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
-from forebay_state_api.versions import layout
 from forebay_state_api.versions.choosing import Entering, choose_origin
 from forebay_state_api.versions.epochs import (
     BOUNDED,
@@ -207,7 +207,7 @@ def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
         f"no state of operator {task.uid!r} is stored in {storage.url} at or below version "
         f"{task.batch_id}, but the query is at batch {task.batch_id}"
     )
-    stored = marked_versions(storage, layout.LAST_VERSION)
+    stored = marked_versions(storage, LAST_VERSION)
     if stored:
         raise ConfigurationError(
             f"{nothing}: the oldest stored version is {min(stored)}. Either the query went back "

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.file_names import LAST_VERSION
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import Epochs, RunVersion, list_epochs, read_record
 from forebay_state_api.versions.folder import uid_of
@@ -76,7 +77,7 @@ def _is_final(storage: ObjectStorage, at: RunVersion, marks: frozenset[RunVersio
 
 def _run_went_on(storage: ObjectStorage, at: RunVersion) -> bool:
     """Return whether the version's own run has begun a later one."""
-    for version in marked_versions(storage, layout.LAST_VERSION):
+    for version in marked_versions(storage, LAST_VERSION):
         if version <= at.version:
             return False
         if list_version(storage, version).of_run(at.run_key or ""):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from forebay_state_api.contract.file_names import DATA
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.versions import layout
 
@@ -90,6 +91,6 @@ def renamed(name: str, *, named_by: str, reader: str) -> str:
 def data_folder(name: str) -> str:
     """Return the folder to list to find ``name`` and the files next to it."""
     if not name.startswith(FOREIGN):
-        return layout.DATA
+        return DATA
     folder, _ = split(name, "")
-    return f"{FOREIGN}{folder}/{layout.DATA}"
+    return f"{FOREIGN}{folder}/{DATA}"

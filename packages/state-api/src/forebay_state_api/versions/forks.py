@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
+from forebay_state_api.contract.file_names import LAST_VERSION, random_id
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions import layout, opening
@@ -178,7 +179,7 @@ class Hold:
             self._put(lies_in, lasting_name(version), names)
 
     def _put(self, folder: str, pin: str, files: Iterable[str]) -> None:
-        entry = f"{layout.SOURCES}/{layout.random_id()}"
+        entry = f"{layout.SOURCES}/{random_id()}"
         self._storage.put(entry, seal({"folder": folder, "pin": pin}))
         self._held.append((entry, folder, pin))
         put_lasting(self._storage.sibling(folder), pin, files, f"fork {self._storage.folder}")
@@ -243,7 +244,7 @@ def _decided(
     storage: ObjectStorage, asked: RestoreFrom, batch_id: int, epochs: Epochs
 ) -> ForkSource | None:
     """Return an earlier run's choice for the same request, unless the query has moved past it."""
-    if any(version > batch_id + 1 for version in marked_versions(storage, layout.LAST_VERSION)):
+    if any(version > batch_id + 1 for version in marked_versions(storage, LAST_VERSION)):
         return None
     for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
         record = record_of_begun(storage, entry.run_key)

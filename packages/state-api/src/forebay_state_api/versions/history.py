@@ -19,6 +19,7 @@ import attrs
 import xxhash
 
 from forebay_state_api.contract.checksummed import read_sealed, seal
+from forebay_state_api.contract.file_names import inverted, version_of
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.versions import layout
@@ -53,7 +54,7 @@ class HistoryBlock:
         match = _NAME.fullmatch(name)
         if match is None:
             return None
-        newest, oldest = layout.version_of(match[1]), layout.version_of(match[2])
+        newest, oldest = version_of(match[1]), version_of(match[2])
         assert newest is not None
         assert oldest is not None
         return cls(name=name, newest=newest, oldest=oldest)
@@ -81,7 +82,7 @@ def _put_blocks(storage: ObjectStorage, manifests: Iterable[Made]) -> None:
 def _block_name(part: Sequence[Made]) -> str:
     digest = xxhash.xxh3_64_hexdigest("\n".join(made.name for made in part).encode())
     versions = [made.by.version for made in part]
-    ends = f"{layout.inverted(max(versions))}-{layout.inverted(min(versions))}"
+    ends = f"{inverted(max(versions))}-{inverted(min(versions))}"
     return f"{layout.HISTORY}/{ends}-{digest}"
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.file_names import LAST_VERSION, random_id
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.errors import ConfigurationError, FencedError, ForebayError, StorageError
 from forebay_state_api.keys import KeyGroupRange
@@ -171,7 +172,7 @@ def _check_vacant(storage: ObjectStorage, epochs: Epochs, uid: str, own: str | N
 def _left_nothing(storage: ObjectStorage, run_key: str) -> bool:
     record = read_record(storage, run_key)
     if record is None:  # stopped between its epoch and its record
-        return not marked_versions(storage, layout.LAST_VERSION)
+        return not marked_versions(storage, LAST_VERSION)
     return record.is_import and not _is_whole(storage, record)
 
 
@@ -367,7 +368,7 @@ def _coordinates(target: ImportTarget, part: ImportedPart, epoch: int, run_key: 
         epoch=epoch,
         run_key=run_key,
         attempt_id=0,
-        random_id=layout.random_id(),
+        random_id=random_id(),
     )
 
 

@@ -21,6 +21,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.file_names import (
+    DATA,
+    data_version,
+    inverted,
+    random_id,
+    version_of,
+)
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.versions import layout
@@ -131,7 +138,7 @@ class Janitor:
         oldest = self._store_time() - self._min_age
         versions = self._storage.list(layout.VERSIONS)
         named = self._named_files(versions)
-        data = self._storage.list(layout.DATA)
+        data = self._storage.list(DATA)
         doomed = [info for info in versions if _below(info, base) and info.modified <= oldest]
         doomed.reverse()  # the oldest first: what is stored of a timeline has no holes meanwhile
         self._remember(doomed)
@@ -251,7 +258,7 @@ class Janitor:
 
     def _store_time(self) -> datetime:
         """Return the store's time, by writing an object and reading its time."""
-        name = f"{layout.PROBES}/{layout.random_id()}"
+        name = f"{layout.PROBES}/{random_id()}"
         self._storage.put(name, seal({}))
         try:
             return next(i.modified for i in self._storage.list(layout.PROBES) if i.name == name)
@@ -276,7 +283,7 @@ def _keeps_file(storage: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[s
         if files is None:
             whole = max(whole, pin.version)
         named |= files or frozenset()
-    return lambda name: is_named(name, named) or (layout.data_version(name) or 0) <= whole
+    return lambda name: is_named(name, named) or (data_version(name) or 0) <= whole
 
 
 def _keeps_nothing(_: ObjectStorage, __: Sequence[PinEntry]) -> Callable[[str], bool]:
@@ -284,12 +291,12 @@ def _keeps_nothing(_: ObjectStorage, __: Sequence[PinEntry]) -> Callable[[str], 
 
 
 def _below(info: ObjectInfo, base: int) -> bool:
-    version = layout.version_of(info.name.split("/")[1])
+    version = version_of(info.name.split("/")[1])
     return version is not None and version < base
 
 
 def _file_below(info: ObjectInfo, base: int) -> bool:
-    version = layout.data_version(info.name)
+    version = data_version(info.name)
     return version is not None and version < base
 
 
@@ -298,7 +305,7 @@ def _is_of_no_version(info: ObjectInfo, committed_version: int, begun: Collectio
 
     ``begun`` are the folders of the versions that have one.
     """
-    version = layout.data_version(info.name)
+    version = data_version(info.name)
     if version is None or version <= committed_version:
         return False
-    return layout.inverted(version) not in begun
+    return inverted(version) not in begun

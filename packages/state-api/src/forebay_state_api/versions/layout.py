@@ -30,11 +30,11 @@ are ignored.
 from __future__ import annotations
 
 import re
-import secrets
 from typing import Final, Self
 
 import attrs
 
+from forebay_state_api.contract.file_names import inverted
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions.figures import MOST_CHARACTERS, NONE, Figures
@@ -44,7 +44,6 @@ RECOVERY: Final = "recovery-"
 """Prefix of a decision's name among the epochs."""
 RUNS: Final = "runs"
 VERSIONS: Final = "versions"
-DATA: Final = "data"
 PINS: Final = "pins"
 SAVEPOINTS: Final = "savepoints"
 HISTORY: Final = "history"
@@ -52,19 +51,12 @@ SOURCES: Final = "sources"
 FINAL: Final = "final"
 PROBES: Final = "probes"
 
-LAST_VERSION: Final = (1 << 48) - 1
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
 _ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
 _PART: Final = r"(?:[A-Za-z0-9_\-]|=[0-9a-f]{2})+"
 _OPERATOR: Final = re.compile(rf"{_PART}/{_PART}")
 _MOST_NAME_BYTES: Final = 200
 _FINAL: Final = re.compile(rf"{FINAL}/(\d+)-([0-9a-f]{{16}})")
-_COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24}}/")
-
-
-def random_id() -> str:
-    """Return 96 random bits in hex: the identity of one object, never used twice."""
-    return secrets.token_hex(12)
 
 
 def escaped(name: str, what: str) -> str:
@@ -108,20 +100,6 @@ def is_operator_folder(name: str) -> bool:
     return _OPERATOR.fullmatch(name) is not None
 
 
-def inverted(version: int) -> str:
-    """Return a version as a path part that sorts newest first."""
-    if not 0 <= version <= LAST_VERSION:
-        raise ValueError(f"not a version: {version}")
-    return f"{LAST_VERSION - version:012x}"
-
-
-def version_of(part: str) -> int | None:
-    """Inverse of `inverted`; ``None`` for any other name."""
-    if not re.fullmatch(r"[0-9a-f]{12}", part):
-        return None
-    return LAST_VERSION - int(part, 16)
-
-
 def version_folder(version: int) -> str:
     """Return the folder of a version's markers and manifests."""
     return f"{VERSIONS}/{inverted(version)}"
@@ -140,32 +118,6 @@ def pair_folder(version: int, subtask: int, parallelism: int) -> str:
     """
     pair = min(subtask, other_of_pair(subtask, parallelism))
     return f"{version_folder(version)}/{pair}"
-
-
-def data_name(version: int, kind: str) -> str:
-    """Return a fresh name for a file of kind ``kind`` that is written for ``version``."""
-    return f"{DATA}/{inverted(version)}/{kind}-{random_id()}"
-
-
-def compaction_prefix(version: int) -> str:
-    """Return a fresh prefix for the files of a compaction job submitted with ``version``."""
-    return f"{data_name(version, 'compaction')}/"
-
-
-def is_compaction_prefix(prefix: str) -> bool:
-    """Return whether `compaction_prefix` could have returned ``prefix``."""
-    return _COMPACTION.fullmatch(prefix) is not None
-
-
-def compaction_run_prefix(prefix: str) -> str:
-    """Return a fresh prefix for the files of one run of the job with this prefix."""
-    return f"{prefix}run-{random_id()}/"
-
-
-def data_version(name: str) -> int | None:
-    """Return the version for which a file of this name was written."""
-    parts = name.split("/")
-    return version_of(parts[1]) if len(parts) > 1 and parts[0] == DATA else None
 
 
 @attrs.frozen(kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
+from forebay_state_api.contract.file_names import version_of
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.migration import Lineage, only_generation
 from forebay_state_api.errors import CorruptStateError
@@ -154,7 +155,7 @@ def _pair(groups: KeyGroupRange) -> list[int]:
 def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
     """Read a manifest by its name; `CorruptStateError` if its content does not match the name."""
     manifest = Manifest.unsealed(storage.get(name), f"{name} in {storage.url}")
-    version = layout.version_of(name.split("/")[1])
+    version = version_of(name.split("/")[1])
     if manifest.made.text() not in name or manifest.made.version != version:
         raise CorruptStateError(f"{name} in {storage.url} holds the manifest of another attempt")
     return manifest

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import attrs
 
 from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.file_names import version_of
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.figures import Figures
@@ -47,7 +48,7 @@ class Made:
         """Read an object's name; ``None`` when it is neither."""
         parts = info.name.split("/")
         named = len(parts) == 4  # noqa: PLR2004 - directory, version, pair, what it is
-        version = layout.version_of(parts[1]) if named else None
+        version = version_of(parts[1]) if named else None
         if version is None:
             return None
         kind, _, text = parts[3].partition("-")
@@ -147,5 +148,5 @@ def marked_versions(storage: ObjectStorage, newest: int) -> list[int]:
     A folder may turn out to be empty if the version was deleted in the meantime.
     """
     folders = storage.list_folders(layout.VERSIONS)
-    versions = (layout.version_of(folder) for folder in folders)
+    versions = (version_of(folder) for folder in folders)
     return sorted((v for v in versions if v is not None and v <= newest), reverse=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.errors import ConfigurationError, StateAccessError
-from forebay_state_api.versions import fencing, layout, opening
+from forebay_state_api.versions import fencing, opening
 from forebay_state_api.versions.choosing import Entering
 from forebay_state_api.versions.commit import (
     check_subtask,
@@ -109,7 +110,7 @@ class OperatorVersions:
             epoch=entry.number,
             run_key=run.key,
             attempt_id=attempt_id,
-            random_id=layout.random_id(),
+            random_id=random_id(),
         )
         check_subtask(made, self.uid)
         mark(self.storage, made, self.uid)

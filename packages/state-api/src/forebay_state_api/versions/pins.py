@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_state_api.contract.checksummed import read_sealed, seal
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
 from forebay_state_api.versions import layout
@@ -139,7 +140,7 @@ def renew_pin(storage: ObjectStorage, pin_id: str, *, now: datetime) -> bool:
 
 def lasting_name(version: int) -> str:
     """Return a fresh name for a pin that holds until it is deleted."""
-    return f"{layout.PINS}/{version}-{layout.random_id()}-{int(FOREVER.total_seconds())}-000000"
+    return f"{layout.PINS}/{version}-{random_id()}-{int(FOREVER.total_seconds())}-000000"
 
 
 def put_lasting(storage: ObjectStorage, name: str, files: Iterable[str], holder: str) -> None:
@@ -181,7 +182,7 @@ class Pin:
         self._storage = storage
         self._version = version
         self._lease_s = int(checked_lease(lease).total_seconds())
-        self.id: Final = layout.random_id()
+        self.id: Final = random_id()
         """The identity of the pin, for `renew_pin`."""
         self._stem = f"{layout.PINS}/{version}-{self.id}-{self._lease_s}"
         self._names: list[str] = []

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Self
 
+from forebay_state_api.contract.file_names import DATA
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.progress import SILENT, Progress
-from forebay_state_api.versions import layout, opening
+from forebay_state_api.versions import opening
 from forebay_state_api.versions.contents import name_of, what_is_there
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.folder import OperatorStorage, data_folder
@@ -186,7 +187,7 @@ def _checked_files(
     files: list[StateFile | FileBlob] = [file for parent, _ in found for file in parent.files]
     for _, manifest in found:
         files += OperatorStateContent.loaded(manifest.operator_state).files()
-    folders = {layout.DATA, *(data_folder(file.name) for file in files)}
+    folders = {DATA, *(data_folder(file.name) for file in files)}
     sizes = {info.name: info.size for folder in folders for info in storage.list(folder)}
     for file in files:
         if sizes.get(file.name) != file.size:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import StorageError
 from forebay_state_api.versions import layout
@@ -36,7 +37,7 @@ def examine(storage: ObjectStorage) -> Iterator[ProbeFinding]:
 
     If the storage accepts no object at all, the probe stops there.
     """
-    folder = storage.child(f"{layout.PROBES}/{layout.random_id()}")
+    folder = storage.child(f"{layout.PROBES}/{random_id()}")
     try:
         folder.put(_FIRST, _CONTENT)
     except Exception as error:  # noqa: BLE001 - a plugin's storage may raise anything

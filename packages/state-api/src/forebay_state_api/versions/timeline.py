@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from forebay_state_api.contract.file_names import LAST_VERSION
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import (
@@ -174,7 +175,7 @@ def current(storage: ObjectStorage, epochs: Epochs) -> Current | None:
         if run_key in recovery.kept:  # no run has begun since the decision
             _check_chosen(storage, epochs, recovery)
         return Current(run_key, newest or _continued(storage, run_key, record, epochs))
-    for version in marked_versions(storage, layout.LAST_VERSION)[:1]:
+    for version in marked_versions(storage, LAST_VERSION)[:1]:
         check_epochs(storage, list_version(storage, version), epochs)
     _check_chosen(storage, epochs, recovery)
     return None
@@ -198,7 +199,7 @@ def _newest_made(
     One incomplete version may be above it: the one that is being made.
     """
     went_on = False
-    for version in marked_versions(storage, layout.LAST_VERSION):
+    for version in marked_versions(storage, LAST_VERSION):
         if version <= since:
             break
         listing = list_version(storage, version)

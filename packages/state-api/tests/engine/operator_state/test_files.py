@@ -13,13 +13,13 @@ from forebay_state_api import (
     ListStateDescriptor,
     MapStateDescriptor,
 )
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ClockedStorage, KeyedJob, ManualClock
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions.blobs import INLINE_BYTES
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor
-from forebay_state_api.versions.layout import data_name
 from forebay_state_api.versions.operator_state import OperatorStateContent
 from forebay_state_api.versions.reader import open_version
 

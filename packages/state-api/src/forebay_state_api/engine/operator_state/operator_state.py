@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.engine.operator_state.restored import Restored
 from forebay_state_api.engine.operator_state.store import Store
 from forebay_state_api.engine.record_methods import Adapter
@@ -21,7 +22,6 @@ from forebay_state_api.job.operator_state import (
     SnapshotContext,
 )
 from forebay_state_api.versions.blobs import Blob, put_blob
-from forebay_state_api.versions.layout import data_name
 from forebay_state_api.versions.operator_state import OperatorStateContent, packed
 
 if TYPE_CHECKING:

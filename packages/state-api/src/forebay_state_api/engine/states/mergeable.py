@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from forebay_state_api.engine.namespaces import merged_namespaces
 from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.job.futures import Promise, StateFuture
+from forebay_state_api.versions.namespaces import merged_namespaces
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay_state_api.engine.namespaces import unpacked_namespace
-from forebay_state_api.engine.timers.cells import BY_KEY, Timer
+from forebay_state_api.engine.timers.cells import Timer
 from forebay_state_api.job.descriptors import MapStateDescriptor
 from forebay_state_api.job.futures import StateFuture
+from forebay_state_api.versions.namespaces import unpacked_namespace
+from forebay_state_api.versions.timer_tables import BY_KEY
 
 if TYPE_CHECKING:
     from forebay_state_api.job.context import RuntimeContext

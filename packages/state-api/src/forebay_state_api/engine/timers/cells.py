@@ -18,17 +18,13 @@ from forebay_state_api.codecs.derived import timer_codec
 from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, MapChange, PointChanges, Shape
 from forebay_state_api.engine.timers.watermark import NEVER
+from forebay_state_api.versions.timer_tables import DIRECTORY, TIMERS
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from forebay_state_api.codecs import ValueCodec
 
-TIMERS: Final = "__timers__"
-DIRECTORY: Final = "__timer_leaves__"
-BY_KEY: Final = "__timers_of_keys__"
-TIMER_TABLES: Final = frozenset({TIMERS, DIRECTORY, BY_KEY})
-"""Names of the tables; no state of a function may have one. `by_key` has the third."""
 LEAF_BITS: Final = 26
 _TOP_BITS: Final = 10
 """The number of bits by which a leaf's number is longer than its top's."""

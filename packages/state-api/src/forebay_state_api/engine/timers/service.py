@@ -15,14 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import attrs
 
 from forebay_state_api.contract.backend import NO_TIME
-from forebay_state_api.engine.namespaces import (
-    merged_namespaces,
-    packed_namespace,
-    unpacked_namespace,
-)
 from forebay_state_api.engine.timers.by_key import TimersByKey, TimerTime
 from forebay_state_api.engine.timers.cells import (
-    BY_KEY,
     LEAF_BITS,
     Directory,
     Timer,
@@ -32,7 +26,6 @@ from forebay_state_api.engine.timers.cells import (
 )
 from forebay_state_api.engine.timers.watermark import (
     ALWAYS,
-    DOMAINS,
     EPOCH,
     FIRST_US,
     MICROSECOND,
@@ -44,6 +37,12 @@ from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.futures import StateFuture, combine_all
 from forebay_state_api.job.timers import TimeDomain, Timers
 from forebay_state_api.keys import key_group_range_of
+from forebay_state_api.versions.namespaces import (
+    merged_namespaces,
+    packed_namespace,
+    unpacked_namespace,
+)
+from forebay_state_api.versions.timer_tables import BY_KEY, DOMAINS
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import Table

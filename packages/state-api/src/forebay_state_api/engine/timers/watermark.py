@@ -14,7 +14,7 @@ import attrs
 
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.contract.checksummed import known_fields
-from forebay_state_api.job.timers import TimeDomain
+from forebay_state_api.versions.timer_tables import DOMAINS
 
 if TYPE_CHECKING:
     from forebay_state_api.versions.operator import TaskVersion
@@ -27,8 +27,6 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 """The earliest time that a ``datetime`` can be."""
-DOMAINS: Final = (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME)
-"""In firing order; the number of a domain is its position here."""
 
 
 @attrs.frozen(kw_only=True)
