@@ -1,8 +1,9 @@
-"""Profiles of hypothesis, the same examples or a search; and what need not be collected."""
+"""Profiles of hypothesis, what need not be collected, and the backend of a third party."""
 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import re
 from collections.abc import Generator, Iterable
 from functools import cache
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from forebay_state_api.plugins import plugins
 
 settings.register_profile(
     "fixed",
@@ -39,7 +42,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.enable()
 
 
-KIT: Final = "forebay_state_api.testing.conformance"
+KIT: Final = "forebay_testing.backends"
 MARKS_OF_FILE: Final = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)", re.MULTILINE)
 
 
@@ -77,3 +80,18 @@ def _is_of_kit(cls: type) -> bool:
     """Whether all tests of a class are the kit's."""
     tests = [getattr(cls, name) for name in dir(cls) if name.startswith("test")]
     return bool(tests) and all(test.__module__.startswith(KIT) for test in tests)
+
+
+@pytest.fixture
+def shelf_backend(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The backend of a third party, in this process as if it were installed."""
+    file = Path(__file__).with_name("tests") / "third_party_backend" / "shelf_backend.py"
+    spec = importlib.util.spec_from_file_location("shelf_backend", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    registry = plugins()
+    monkeypatch.setattr(registry, "_known", {**registry._by_key()})  # noqa: SLF001 - put back
+    registry.register(module, "shelf")
+    return module.ShelfBackend

@@ -17,9 +17,9 @@ from typing import Any, Final, ParamSpec
 from benchmarks.data import Event
 from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import CountRow, CountWithCall
+from forebay_engine.execution.awaitables import records_on
+from forebay_engine.execution.task_thread import waits_for_task_thread
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task
-from forebay_state_api.engine.awaits import records_on
-from forebay_state_api.engine.task_thread import waits_for_task_thread
 from forebay_state_api.settings import EngineSettings
 
 P = ParamSpec("P")

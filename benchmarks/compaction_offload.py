@@ -149,7 +149,7 @@ def service(state_dir: Path, folder: Path) -> Iterator[tuple[int, str]]:
     """Run a service of one worker on a separate core; yield its process and its address."""
     address = folder / "address"
     command = [*pinned(SERVICE_CORE), sys.executable, "-c"]
-    command += ["from forebay_state_api.commands.main import main; main()"]
+    command += ["from forebay_cli.main import main; main()"]
     command += ["compaction", "start", "--workers", "1", "--port", "0"]
     command += ["--storage", str(state_dir), "--address-file", str(address)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -207,8 +207,8 @@ def cpu_by_thread(folder: Path) -> dict[str, float]:
 
 def live_bytes(state_dir: Path) -> int:
     """Return the bytes of the files in the operator's newest version."""
+    from forebay_engine.versions.choosing.reader import open_version
     from forebay_state_api.storage.opening import open_storage
-    from forebay_state_api.versions.reader import open_version
 
     (operator,) = state_dir.glob("*/offload")
     with open_version(open_storage(operator), uid="offload") as reader:

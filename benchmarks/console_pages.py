@@ -22,15 +22,15 @@ from benchmarks.cpu_by_process import TICKS_PER_S
 from benchmarks.machine import ForeignLoad
 from benchmarks.processes import processes
 from benchmarks.report import Line, Result, benchmark
+from forebay_engine.versions import OperatorStorage
+from forebay_engine.versions.format.layout import Coordinates
+from forebay_engine.versions.format.manifest import Manifest, put_manifest
+from forebay_engine.versions.format.markers import put_marker
 from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import OperatorStorage
-from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.manifest import Manifest, put_manifest
-from forebay_state_api.versions.markers import put_marker
 
 FOLDER: Final = "query/op"
 OPERATOR: Final = f"/operators/{FOLDER}"

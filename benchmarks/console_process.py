@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-FOREBAY: Final = "from forebay_state_api.commands.main import main; main()"
+FOREBAY: Final = "from forebay_cli.main import main; main()"
 
 
 @contextlib.contextmanager

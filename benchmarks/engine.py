@@ -30,14 +30,14 @@ from benchmarks.data import Event, rows_in_memory
 from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import AwaitTurn, CountChained, CountCoroutine, CountSync
 from benchmarks.report import Line, benchmark
+from forebay_engine.isolation.failed_record import ErrorRows
 from forebay_spark_runtime.arrow.error_column import FAILED_RECORD
 from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
-from forebay_spark_runtime.arrow.row_tests import RowTests
+from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.keyed_operator.task_output import OUTPUT_ROWS
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task
-from forebay_state_api.engine.failed_record import ErrorRows
 
 KEYS: Final = (100_000, 1_000)
 ROWS: Final = 83_334

@@ -8,11 +8,11 @@ from typing import Any, Final, Self
 
 from benchmarks.data import Event
 from forebay_backend_heap import HeapBackend
-from forebay_state_api.engine.failed_record import ErrorRows
+from forebay_engine.isolation.failed_record import ErrorRows
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
+from forebay_testing import KeyedJob
 
 MAX_PARALLELISM: Final = 128
 

@@ -42,16 +42,16 @@ from benchmarks.processes import processes, tree_of
 from benchmarks.report import Line, Result, benchmark
 from benchmarks.unmeasured import SwitchedCoroutine, SwitchedSync, switch
 from forebay_backend_heap import HeapBackend
+from forebay_engine.versions import OperatorStorage, operator_folder
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.format.markers import list_version
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
 from forebay_spark_runtime.keyed_operator.task_output import OUTPUT_ROWS
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.versions import OperatorStorage, operator_folder
-from forebay_state_api.versions.markers import list_version
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import KeyedJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

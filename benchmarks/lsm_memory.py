@@ -21,9 +21,9 @@ from benchmarks.lsm_state import GROUPS, SPEC, Served, asked, group_of, key_of, 
 from benchmarks.memory import in_fresh_process
 from benchmarks.report import Line, benchmark
 from forebay_backend_lsm import LsmBackend
+from forebay_engine.execution.engine import Engine
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.engine.engine import Engine
 from forebay_state_api.job.context import RuntimeContext
 
 CACHE: Final = {"block-cache-bytes": 128 << 20}

@@ -19,7 +19,7 @@ import click
 from benchmarks.memory import in_fresh_process
 from benchmarks.report import Line, benchmark
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.testing import FunctionHarness
+from forebay_testing import FunctionHarness
 
 BATCH: Final = 100_000
 MEMTABLE_MIB: Final = 32

@@ -31,14 +31,14 @@ from benchmarks.memory import in_fresh_process
 from benchmarks.report import Line, Result, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.cache import CACHE
+from forebay_engine.execution.subtask import Subtask
 from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
 from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import CountingStorage, KeyedJob
+from forebay_testing import CountingStorage, KeyedJob
 
 COLD_KEYS: Final = 1_000
 LIMITS: Final = (1, 10, 100, 1_000, 6_000)

@@ -24,7 +24,7 @@ from forebay_backend_lsm import LsmBackend
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
+from forebay_testing import KeyedJob
 
 MAX_PARALLELISM: Final = 128
 BEFORE: Final = 4

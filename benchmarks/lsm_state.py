@@ -10,8 +10,8 @@ from typing import Any, Final
 import attrs
 
 from forebay_backend_lsm import LsmBackend
+from forebay_engine.compaction.process_services import service_of
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.compaction.process_services import service_of
 from forebay_state_api.contract.backend import Opening, TableSpec
 from forebay_state_api.contract.changes import Changes, PointChanges, Shape
 from forebay_state_api.contract.compaction_service import CompactionService
@@ -19,7 +19,7 @@ from forebay_state_api.contract.files import CommittedState, ParentState
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.storage import WrappedStorage
+from forebay_testing.storage import WrappedStorage
 
 OPERATOR: Final = "query/operator"
 GROUPS: Final = KeyGroupRange(0, 127)

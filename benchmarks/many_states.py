@@ -48,7 +48,7 @@ class Many(KeyedProcessFunction[Any, Any, Any]):
 
 def batch_ms(backend: str, states: int) -> float:
     """Return the CPU time of a warm micro-batch of one row, in ms."""
-    from forebay_state_api.testing import FunctionHarness
+    from forebay_testing import FunctionHarness
 
     with (
         tempfile.TemporaryDirectory() as folder,

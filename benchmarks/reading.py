@@ -28,12 +28,12 @@ from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.keys import key_group_of
-from forebay_state_api.reading import FollowOptions, Snapshot, open_state
-from forebay_state_api.reading.choosing import ReadFrom, reader_settings
-from forebay_state_api.reading.snapshot import snapshot_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.job import KeyedRow
+from forebay_state_processor.reading import FollowOptions, Snapshot, open_state
+from forebay_state_processor.reading.snapshot import snapshot_of
+from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_testing import KeyedJob
+from forebay_testing.job import KeyedRow
 
 GROUPS: Final = 128
 PARALLELISM: Final = 4
@@ -181,7 +181,7 @@ def start_s(folder: str) -> float:
 
     Modules are compiled, as installers leave them: call it once more than is counted.
     """
-    code = "from forebay_state_api.commands.main import main; main()"
+    code = "from forebay_cli.main import main; main()"
     asked = ["state", "get", key_of(7), "--state-dir", folder]
     compiled = {name: text for name, text in os.environ.items() if name != _UNCOMPILED}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -25,7 +25,7 @@ from forebay_state_api import (
     key_group_of,
 )
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import KeyedJob
+from forebay_testing import KeyedJob
 
 MAX_PARALLELISM: Final = 128
 VERSIONS: Final = 10

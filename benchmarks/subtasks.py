@@ -69,7 +69,7 @@ class Count(KeyedProcessFunction[Any, Any, Any]):
 
 def harness_ms(backend: str, subtasks: int) -> float:
     """Return the CPU time of one subtask of a warm micro-batch, in ms."""
-    from forebay_state_api.testing import FunctionHarness
+    from forebay_testing import FunctionHarness
 
     rows = [Row(str(number)) for number in range(ROWS_EACH * subtasks)]
     repeats = max(1, MEASURED // subtasks)

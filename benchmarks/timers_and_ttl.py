@@ -18,6 +18,7 @@ import click
 from benchmarks.memory import SLICE, in_fresh_process, resident_bytes, user
 from benchmarks.report import Line, Result, benchmark
 from forebay_backend_heap import HeapBackend
+from forebay_engine.execution.subtask import Subtask
 from forebay_state_api import (
     CleanupIncrementally,
     KeyedProcessFunction,
@@ -25,9 +26,8 @@ from forebay_state_api import (
     ValueStateDescriptor,
     key_group_of,
 )
-from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import KeyedJob
+from forebay_testing import KeyedJob
 
 MAX_PARALLELISM: Final = 128
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)

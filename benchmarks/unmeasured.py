@@ -12,17 +12,17 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from benchmarks.functions import CountCoroutine, CountSync
+from forebay_engine.execution.declared_state import DeclaredState
+from forebay_engine.execution.guarded_table import GuardedTable, guarded
+from forebay_engine.execution.subtask import Subtask
+from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.versions.cleaning import janitor
+from forebay_engine.versions.format.figures import NONE, Figures
+from forebay_engine.versions.format.manifest import Manifest
 from forebay_spark_runtime.keyed_operator import keyed_dataframe
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.engine.declared_state import DeclaredState
-from forebay_state_api.engine.guarded_table import GuardedTable, guarded
-from forebay_state_api.engine.measures import Measures
-from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.metrics.phases import Phase, PhaseClock
-from forebay_state_api.versions import janitor
-from forebay_state_api.versions.figures import NONE, Figures
-from forebay_state_api.versions.manifest import Manifest
 
 _AT_ONCE: Final = nullcontext()
 

@@ -11,7 +11,7 @@ import attrs
 from forebay_compaction_ray.events import EVENTS, REPORTED
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import GATEWAY
-from forebay_state_api.calls.wait_metrics import WAIT
+from forebay_engine.calls.wait_metrics import WAIT
 from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
 from forebay_state_api.metrics.calls import Counts
 from forebay_state_api.metrics.engine import EngineMetrics

@@ -24,9 +24,9 @@ from typing import Any, Final
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from forebay_state_api.commands.top_screen import TopScreen
-from forebay_state_api.observing import DirectoryWatch
+from forebay_cli.live.top_screen import TopScreen
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_processor.observing import DirectoryWatch
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PICTURES: Final = ROOT / "docs" / "how-to"

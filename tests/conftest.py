@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -21,7 +20,6 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkRuntimeError
 
-from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
 
 # The workers must run this environment, whatever else the machine has.
@@ -29,7 +27,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 HERE = Path(__file__).parent
 _CLASSES = pytest.StashKey()
-KIT = "forebay_state_api.testing.conformance"
+KIT = "forebay_testing.backends"
 SESSIONS = 2
 TOGETHER = {
     "tests/spark/test_pipelines.py": "tests/spark/test_connect.py",
@@ -411,19 +409,6 @@ class Stage:
             if name.startswith("manifest-"):
                 found.setdefault((1 << 48) - 1 - int(folder, 16), []).append(name)
         return found
-
-
-@pytest.fixture
-def shelf_backend(monkeypatch):
-    """The backend of a third party, in this process as if it were installed."""
-    file = HERE / "third_party_backend" / "shelf_backend.py"
-    spec = importlib.util.spec_from_file_location("shelf_backend", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    registry = plugins()
-    monkeypatch.setattr(registry, "_known", {**registry._by_key()})
-    registry.register(module, "shelf")
-    return module.ShelfBackend
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def shown(request, tmp_path_factory, monkeypatch):
 
 
 def demo(directory: Path, *options: str) -> str:
-    code = "from forebay_state_api.commands.main import main; main()"
+    code = "from forebay_cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "demo", "--dir", str(directory), *options],
         cwd=directory.parent,

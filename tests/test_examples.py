@@ -241,8 +241,8 @@ def test_offsets_and_state_are_committed_together(session, tmp_path):
 
 def positions(module, folder):
     """Return version → the next ticket; check that the source's offsets and the state agree."""
+    from forebay_engine.stored.read_state import read_state
     from forebay_state_api.codecs import codec_for
-    from forebay_state_api.engine.read_state import read_state
     from forebay_state_api.plugins import plugins
     from forebay_state_api.storage.opening import open_storage
 

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
+from forebay_engine.versions import RestoreFrom
+from forebay_engine.versions.format.blobs import INLINE_BYTES
 from forebay_state_api import (
     AggregatingStateDescriptor,
     CheckpointedFunction,
@@ -37,11 +39,9 @@ from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.keys import key_group_range_of, subtask_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import ManualClock
-from forebay_state_api.testing.conformance.subject import Mean
-from forebay_state_api.testing.job import MICROSECOND, KeyedJob
-from forebay_state_api.versions import RestoreFrom
-from forebay_state_api.versions.blobs import INLINE_BYTES
+from forebay_testing import ManualClock
+from forebay_testing.backends.subject import Mean
+from forebay_testing.job import MICROSECOND, KeyedJob
 
 GOLDEN = Path(__file__).parent / "golden"
 STORED = sorted(path.name for path in GOLDEN.iterdir())

@@ -15,6 +15,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark import sql
 
+from forebay_engine.execution.record_methods import map_callable
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_spark_runtime.testing import FunctionHarness
 from forebay_state_api import (
     CheckpointedFunction,
@@ -28,7 +30,6 @@ from forebay_state_api import (
     TimeDomain,
     ValueStateDescriptor,
 )
-from forebay_state_api.engine.record_methods import map_callable
 from forebay_state_api.errors import (
     ConfigurationError,
     FunctionError,
@@ -36,7 +37,6 @@ from forebay_state_api.errors import (
     StateMigrationError,
     UnknownPluginError,
 )
-from forebay_state_api.versions.reader import open_version
 
 COUNT = ValueStateDescriptor("n", int, default=0)
 

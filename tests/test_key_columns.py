@@ -10,6 +10,9 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
+from forebay_cli.main import main
+from forebay_engine.versions import Checkpoint, OperatorStorage, open_version
+from forebay_engine.versions.format.keyed_by import KeyColumn, KeyedBy
 from forebay_spark_runtime.testing import FunctionHarness
 from forebay_state_api import (
     ConfigurationError,
@@ -18,14 +21,11 @@ from forebay_state_api import (
     StateMigrationError,
     ValueStateDescriptor,
 )
-from forebay_state_api.commands.main import main
-from forebay_state_api.importing import import_state, open_next, replace_state
 from forebay_state_api.plugins import plugins
-from forebay_state_api.reading import open_state
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.versions import Checkpoint, OperatorStorage, open_version
-from forebay_state_api.versions.keyed_by import KeyColumn, KeyedBy
+from forebay_state_processor.importing import import_state, open_next, replace_state
+from forebay_state_processor.reading import open_state
+from forebay_testing.job import KeyedJob
 
 
 class Row(NamedTuple):

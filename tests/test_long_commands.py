@@ -6,12 +6,12 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from forebay_cli.main import main
+from forebay_engine.versions import Checkpoint
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.commands.main import main
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.versions import Checkpoint
+from forebay_testing.job import KeyedJob
 
 OPERATOR = ("--query", "q", "--uid", "op")
 LONG = {

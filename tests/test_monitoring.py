@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forebay_compaction_ray.gateway.metrics import GATEWAY
+from forebay_engine.calls.wait_metrics import WAIT
 from forebay_spark_runtime.driver.spark_metrics import registered_name
-from forebay_state_api.calls.wait_metrics import WAIT
 from forebay_state_api.metrics import KEYED, Kind, Level
 
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")

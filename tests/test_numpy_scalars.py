@@ -18,7 +18,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.errors import FunctionError
 from forebay_state_api.plugins import Plugins
-from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_testing.reference import ReferenceBackend
 
 
 class Row(NamedTuple):

@@ -1,7 +1,7 @@
 """Wheels in a bare environment, with a third party's backend that this repository does not know.
 
-state-api and spark-runtime are built and installed as users get them, with only the dependencies
-that they declare. The backend is a project of one file in ``third_party_backend/``.
+Our packages are built and installed as users get them, with only the dependencies that they
+declare. The backend is a project of one file in ``third_party_backend/``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[1]
 THIRD_PARTY = Path(__file__).parent / "third_party_backend"
-OURS = ("state-api", "backend-heap", "spark-runtime")
+OURS = (
+    "state-api",
+    "engine",
+    "state-processor",
+    "cli",
+    "testing",
+    "backend-heap",
+    "spark-runtime",
+)
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 # Without the tests' own daemon, which is not in these environments.
 PLAIN_WORKERS = {
@@ -104,7 +112,7 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """An environment with the wheels of state-api, spark-runtime and the third-party backend."""
+    """An environment with a job's packages, the command line and the third-party backend."""
     if UV is None:
         pytest.skip("uv is not installed")
     environment = Environment(tmp_path_factory.mktemp("bare"))
@@ -117,6 +125,7 @@ def bare(tmp_path_factory):
         environment.link(name)
     environment.install(
         "forebay-spark-runtime",
+        "forebay-cli",
         "shelf-backend[testing]",
         f"pyspark=={version('pyspark')}",
         f"pyarrow=={version('pyarrow')}",
@@ -133,7 +142,7 @@ from typing import NamedTuple
 import pytest
 
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.testing import FunctionHarness
+from forebay_testing import FunctionHarness
 
 
 class Visit(NamedTuple):
@@ -161,7 +170,10 @@ def test_the_fixture(harness):
     assert harness(Visits(), key_by="user").process([Visit("ann")]) == [("ann", 1)]
 
 
-@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas", "forebay_spark_runtime"])
+NOT_NEEDED = "pyspark pyarrow pandas click rich hypothesis forebay_cli forebay_spark_runtime"
+
+
+@pytest.mark.parametrize("package", NOT_NEEDED.split())
 def test_what_is_not_needed(package):
     assert find_spec(package) is None
 """
@@ -169,10 +181,28 @@ def test_what_is_not_needed(package):
 
 def test_functions_are_tested_without_spark(bare, tmp_path):
     environment = Environment(tmp_path, bare.wheels)
-    environment.install("forebay-state-api[testing]", "forebay-backend-heap")
+    environment.install("forebay-testing", "forebay-backend-heap", "pytest")
     (tmp_path / "test_visits.py").write_text(USERS_TEST)
     text = environment.run("-m", "pytest", "-q", "-W", "error", "test_visits.py")
-    assert "6 passed" in text
+    assert "10 passed" in text
+
+
+AUTHORS = """
+from importlib.metadata import distributions, entry_points
+from forebay_state_api.plugins import plugins
+
+print(plugins().backend("shelf").name, *(one.metadata["name"] for one in distributions()))
+assert not entry_points(group="pytest11")
+"""
+
+
+def test_an_authors_backend_brings_the_api_and_nothing_else_of_ours(bare, tmp_path):
+    environment = Environment(tmp_path, bare.wheels)
+    environment.install("shelf-backend")
+    name, *found = environment.run("-c", AUTHORS).split()
+    assert name == "shelf"
+    assert {one for one in found if one.startswith("forebay")} == {"forebay-state-api"}
+    assert not {"click", "rich", "hypothesis", "pytest", "pyarrow"} & set(found)
 
 
 def test_what_is_installed(bare):

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-OURS = ("state-api", "backend-heap", "backend-lsm", "spark-runtime")
+OURS = ("state-api", "engine", "state-processor", "backend-heap", "backend-lsm", "spark-runtime")
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 COUNTS = sorted(
     [["ann", n] for n in (1, 2, 3, 4)]

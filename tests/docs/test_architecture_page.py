@@ -42,7 +42,7 @@ def files(text: str) -> list[str]:
 
 def owner(package: str, file: str, text: str) -> str:
     """The package of a file in a row: a file of another one is followed by its name."""
-    return "state-api" if f"`{file}` of state-api" in text else package
+    return next((one for one in PACKAGES if f"`{file}` of {one}" in text), package)
 
 
 def definitions(names: set[str]) -> dict[str, set[str]]:
@@ -82,9 +82,7 @@ def test_the_walks_name_files_of_their_package():
         (package, file)
         for package, rest in walked
         for file in files(rest)
-        if not (
-            sources("state-api" if f"`{file}` of state-api" in rest else package) / file
-        ).is_file()
+        if not (sources(owner(package, file, rest)) / file).is_file()
     ]
     assert missing == []
 

@@ -37,6 +37,8 @@ def test_every_page_of_the_docs_is_in_their_index():
 
 
 INSTALLS = re.compile(r"```(?:sh|text)\n(?:(?!```).)*?pip install [^\n]*forebay-", re.DOTALL)
+SOURCES = re.compile(r"packages/([\w-]+)/src/\w+/")
+"""A file of a package is also named by the package and its path in the sources."""
 FROM_A_CLONE = re.compile(r"\[install from a clone\]\([./]*README\.md#packages\)")
 
 
@@ -52,6 +54,7 @@ def test_pages_that_install_packages_say_how_before_the_first_release():
 def test_python_files_named_in_pages_for_contributors_exist(page):
     names = [name for span in FILE.findall(page.read_text("utf-8")) for name in expanded(span)]
     known = [str(path.relative_to(ROOT)) for path in ROOT.glob("[!.]*/**/*.py")]
+    known += [SOURCES.sub(r"\1/", path) for path in known]
     missing = [name for name in names if not any(f"/{path}".endswith(f"/{name}") for path in known)]
     assert missing == []
 

@@ -48,7 +48,7 @@ def messages():
     quoted = [re.findall(r"\w+", text) for line in HEADINGS for _, text in quotes(line)]
     return [
         text
-        for package in ("state-api", "backend-heap", "backend-lsm")
+        for package in ("state-api", "engine", "state-processor", "backend-heap", "backend-lsm")
         for path in sorted((ROOT / "packages" / package / "src").rglob("*.py"))
         if any(all(word in path.read_text() for word in words) for words in quoted)
         for text in texts_of(path)

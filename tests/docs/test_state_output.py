@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from forebay_state_api.commands.main import main
+from forebay_cli.main import main
 
 pytestmark = pytest.mark.long
 

@@ -21,8 +21,8 @@ from forebay_spark_runtime.importing import import_tws
 from forebay_spark_runtime.importing import replace_state as replace_on_spark
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.importing import replace_state
-from forebay_state_api.reading import open_state
+from forebay_state_processor.importing import replace_state
+from forebay_state_processor.reading import open_state
 
 SCHEMA = "user string, n long"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -17,7 +17,7 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.testing.harness import FunctionHarness
+from forebay_testing.harness import FunctionHarness
 
 FIRST = 24
 ROWS = 3_000

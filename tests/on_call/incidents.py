@@ -22,9 +22,9 @@ from forebay_state_api import (
 )
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.compaction import ImmediateCompaction
-from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.storage import FaultyStorage
+from forebay_testing.compaction import ImmediateCompaction
+from forebay_testing.job import KeyedJob
+from forebay_testing.storage import FaultyStorage
 
 BATCHES: Final = 5
 ROWS: Final = 2_000

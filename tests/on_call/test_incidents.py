@@ -12,9 +12,9 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from forebay_cli.main import main
 from forebay_console.pages import Access, application
 from forebay_console.watching import StateDirectory
-from forebay_state_api.commands.main import main
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
 

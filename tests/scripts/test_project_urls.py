@@ -26,7 +26,7 @@ def packages(tmp_path: Path) -> list[Path]:
         copy.parent.mkdir(parents=True)
         shutil.copy(file, copy)
         copies.append(copy)
-    assert len(copies) == 6
+    assert len(copies) == 10
     return copies
 
 
@@ -49,7 +49,7 @@ def test_they_are_replaced(packages: list[Path], tmp_path: Path) -> None:
     once = [file.read_text().count("[project.urls]") for file in packages]
     project_urls.main(["https://new.example/forebay"], tmp_path)
     texts = [file.read_text() for file in packages]
-    assert once == [text.count("[project.urls]") for text in texts] == [1] * 6
+    assert once == [text.count("[project.urls]") for text in texts] == [1] * 10
     assert not any("old.example" in text for text in texts)
 
 

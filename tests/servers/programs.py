@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-FOREBAY = "from forebay_state_api.commands.main import main; main()"
+FOREBAY = "from forebay_cli.main import main; main()"
 
 
 @contextlib.contextmanager

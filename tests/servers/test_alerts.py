@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay_state_api.observing import DirectoryWatch
+from forebay_engine.versions.format.figures import PHASES
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.figures import PHASES
+from forebay_state_processor.observing import DirectoryWatch
 
 from ..on_call.incidents import (  # noqa: TID252 - tests are no packages
     INCIDENTS,

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.testing import VirtualClock
-from forebay_state_api.testing.slow_backend import READ_S, slow_job
-from forebay_state_api.testing.virtual_clock import VirtualTime
+from forebay_testing import VirtualClock
+from forebay_testing.slow_backend import READ_S, slow_job
+from forebay_testing.virtual_clock import VirtualTime
 
 pytestmark = pytest.mark.servers
 

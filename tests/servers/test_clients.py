@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from forebay_state_api import Clients, FunctionError, KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.testing import FunctionHarness
+from forebay_testing import FunctionHarness
 
 pytestmark = pytest.mark.servers
 

@@ -325,7 +325,7 @@ def test_a_page_says_when_the_console_is_gone(watched, new_page):
 
 
 def test_hostile_names_stay_text(tmp_path, new_page):
-    from forebay_state_api.testing.harness import FunctionHarness
+    from forebay_testing.harness import FunctionHarness
 
     evil = "<img src=x onerror=alert(1)>'\""
     state = tmp_path / "state"

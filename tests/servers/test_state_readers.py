@@ -10,9 +10,9 @@ import pytest
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
-from forebay_state_api.reading import open_state
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
+from forebay_state_processor.reading import open_state
+from forebay_testing import KeyedJob
 
 pytestmark = pytest.mark.servers
 

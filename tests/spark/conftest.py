@@ -21,10 +21,10 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
+from forebay_engine.versions.format.markers import list_version
 from forebay_spark_runtime import current_call
 from forebay_spark_runtime.demo.kill import end, unfinished, workers
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.markers import list_version
 
 JOBS = Path(__file__).parents[1] / "jobs"
 

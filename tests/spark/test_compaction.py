@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver import service_outages
 from forebay_spark_runtime.driver.service_outages import Who, packed_reports, report_outage
@@ -20,7 +21,6 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.reader import open_version
 
 pytestmark = pytest.mark.spark
 

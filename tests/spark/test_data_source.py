@@ -13,7 +13,7 @@ from forebay_backend_lsm.backend import LsmBackend
 from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
+from forebay_testing import KeyedJob
 
 # Each read starts Pythons to plan it; the first one also waits for the JVM, on a very busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

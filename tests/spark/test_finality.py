@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from forebay_engine.versions.choosing.finality import newest_shown
+from forebay_engine.versions.format.epochs import BOUNDED, read_record
 from forebay_spark_runtime import keyed
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.epochs import BOUNDED, read_record
-from forebay_state_api.versions.finality import newest_shown
 
 pytestmark = pytest.mark.spark
 

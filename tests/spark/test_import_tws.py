@@ -27,8 +27,8 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
-from forebay_state_api.reading import open_state
+from forebay_state_processor.importing.checkpoint_copy import CheckpointCopy
+from forebay_state_processor.reading import open_state
 
 if pyspark.__version__ < "4.0":
     pytest.skip("transformWithState is in Spark 4.0 and newer", allow_module_level=True)

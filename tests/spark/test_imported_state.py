@@ -15,7 +15,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.reading import open_state
+from forebay_state_processor.reading import open_state
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +67,7 @@ def test_a_query_begins_with_dataframes(stage):
     ]
 
 
-@pytest.mark.slow  # by default: tests/test_imported_state.py and importing/test_table_task.py
+@pytest.mark.slow  # by default: test_imported_state.py of cli, and importing/test_table_task.py
 def test_rows_that_do_not_fit_leave_nothing(stage):
     def refused(said, table, **how):
         with pytest.raises(ConfigurationError, match=said):

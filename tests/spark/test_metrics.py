@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from forebay_engine.versions import OperatorStorage, operator_folder
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_spark_runtime import keyed, ordered_wait
 from forebay_spark_runtime.driver.spark_metrics import spark_metrics
 from forebay_spark_runtime.metrics import MetricsListener, operators_of
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.metrics.figures import flat
-from forebay_state_api.observing import key_groups_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import OperatorStorage, operator_folder
-from forebay_state_api.versions.reader import open_version
+from forebay_state_processor.observing import key_groups_of
 
 pytestmark = pytest.mark.spark
 

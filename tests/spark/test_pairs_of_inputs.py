@@ -26,7 +26,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.keys import canonical_key, key_group_of, subtask_of
-from forebay_state_api.reading import open_state
+from forebay_state_processor.reading import open_state
 
 pytestmark = pytest.mark.spark
 

@@ -30,12 +30,12 @@ pytest.importorskip("ray", reason="the extra [server] brings it")
 from forebay_compaction_ray import Endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.credentials import Credentials
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.cleaning.janitor import Janitor
+from forebay_engine.versions.format.epochs import list_epochs
+from forebay_engine.versions.format.manifest import is_named
 from forebay_state_api.contract.file_names import data_version
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.epochs import list_epochs
-from forebay_state_api.versions.janitor import Janitor
-from forebay_state_api.versions.manifest import is_named
-from forebay_state_api.versions.reader import open_version
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -71,7 +71,7 @@ class Service:
         self.folder = folder
         address = folder / "address"
         environment = {**os.environ, "HOME": str(folder), "RAY_AUTH_MODE": "disabled"}
-        forebay = [sys.executable, "-c", "from forebay_state_api.commands.main import main; main()"]
+        forebay = [sys.executable, "-c", "from forebay_cli.main import main; main()"]
         start = ["compaction", "start", "--workers", "1", "--port", "0", "--stall-timeout", "15"]
         places = ["--storage", str(folder), "--address-file", str(address)]
         self.process = subprocess.Popen([*forebay, *start, *places], env=environment)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from forebay_engine.versions import publishing as imported
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.importing import replace_state as replace_on_spark
 from forebay_state_api import (
@@ -14,10 +15,9 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.importing import open_next, replace_state
-from forebay_state_api.reading import open_state
-from forebay_state_api.testing.storage import Crash
-from forebay_state_api.versions import imported
+from forebay_state_processor.importing import open_next, replace_state
+from forebay_state_processor.reading import open_state
+from forebay_testing.storage import Crash
 
 pytestmark = pytest.mark.spark
 

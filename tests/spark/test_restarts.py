@@ -16,6 +16,7 @@ import time
 import pytest
 from pyspark.errors import PythonException, StreamingQueryException
 
+from forebay_engine.versions.format.layout import version_folder
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver import stored_operators
 from forebay_state_api import (
@@ -30,7 +31,6 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.layout import version_folder
 
 pytestmark = pytest.mark.spark
 

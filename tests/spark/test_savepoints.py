@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from forebay_cli.upkeep.savepoint import savepoint
 from forebay_spark_runtime import RestoreFrom, broadcast, keyed
 from forebay_state_api import (
     KeyedBroadcastProcessFunction,
@@ -19,7 +20,6 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.commands.savepoint import savepoint
 from forebay_state_api.errors import ConfigurationError
 
 pytestmark = pytest.mark.spark
@@ -152,7 +152,7 @@ def capped(stage, name, rows, rule=None, **options):
     return stage.rows(SCHEMA, output=folder / "output")
 
 
-@pytest.mark.slow  # by default: tests/test_savepoint_commands.py, with the harness
+@pytest.mark.slow  # by default: test_savepoint_commands.py of cli, with the harness
 def test_a_savepoint_has_broadcast_state(stage):
     users = [f"user{n}" for n in range(6)]
     capped(stage, "source", [(user, 100) for user in users], rule=10, parallelism=2)

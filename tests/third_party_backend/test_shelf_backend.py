@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from shelf_backend import ShelfBackend
 
-from forebay_state_api.testing import StateBackendTests
+from forebay_testing import StateBackendTests
 
 
 class TestShelfBackend(StateBackendTests):

@@ -13,11 +13,11 @@ from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import CACHE
 from forebay_backend_heap.file_chain import Chain
 from forebay_backend_heap.snapshot import Writer
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_state_api import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import KeyedJob
 
 pytestmark = pytest.mark.long
 

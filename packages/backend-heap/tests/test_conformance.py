@@ -6,10 +6,10 @@ import pytest
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import CACHE
-from forebay_state_api.testing import StateBackendTests, late_backend
-from forebay_state_api.testing.conformance import PropertyTests
-from forebay_state_api.testing.conformance.generations import GenerationTests
-from forebay_state_api.testing.conformance.search import fresh_seed
+from forebay_testing import StateBackendTests, late_backend
+from forebay_testing.backends import PropertyTests
+from forebay_testing.backends.generations import GenerationTests
+from forebay_testing.backends.search import fresh_seed
 
 
 class OfHeap:

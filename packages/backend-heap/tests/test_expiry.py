@@ -11,6 +11,7 @@ from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import CACHE
 from forebay_backend_heap.expiry import NEVER, Walk
 from forebay_backend_heap.groups import GroupIndex
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_state_api import (
     CleanupInCompaction,
     CleanupIncrementally,
@@ -21,8 +22,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import KeyedJob
 
 _numbers = itertools.count()
 TTL = timedelta(seconds=10)

@@ -1,4 +1,4 @@
-"""Functions can be tested with forebay-state-api[testing] and a backend, without Spark."""
+"""Functions can be tested with forebay-testing and a backend, without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from forebay_state_api import KeyedProcessFunction, StateFuture, ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError, OutputSchemaError
-from forebay_state_api.testing import FunctionHarness
+from forebay_testing import FunctionHarness
 
 COUNT = ValueStateDescriptor("count", int, default=0)
 
@@ -58,5 +58,5 @@ def test_a_schema_needs_spark():
 
 def test_without_cloudpickle_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'forebay-state-api\[testing\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install forebay-testing"):
         FunctionHarness(Visits(), "user")

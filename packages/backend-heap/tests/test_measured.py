@@ -12,8 +12,8 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.testing import KeyedJob, ManualClock
-from forebay_state_api.testing.conformance.subject import memory_storage
+from forebay_testing import KeyedJob, ManualClock
+from forebay_testing.backends.subject import memory_storage
 
 
 class Keep(KeyedProcessFunction):

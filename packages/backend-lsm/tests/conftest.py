@@ -17,7 +17,7 @@ from forebay_state_api.contract.changes import Changes, ListChange, MapChange, P
 from forebay_state_api.contract.files import CommittedState, ParentState
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import CountingStorage
+from forebay_testing import CountingStorage
 
 GROUPS = KeyGroupRange(0, 15)
 LOOSE = {"max-runs": 1000, "space-amplification": 1e9, "block-bytes": 512}

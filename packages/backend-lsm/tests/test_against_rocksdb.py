@@ -24,8 +24,8 @@ from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.errors import StorageError
-from forebay_state_api.testing import Crash, Fault, FaultKind, FaultyStorage, ImmediateCompaction
-from forebay_state_api.testing.conformance.subject import memory_storage
+from forebay_testing import Crash, Fault, FaultKind, FaultyStorage, ImmediateCompaction
+from forebay_testing.backends.subject import memory_storage
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ from forebay_state_api.contract.files import ParentState
 from forebay_state_api.errors import CorruptStateError, StateMigrationError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import Fault, FaultyStorage
+from forebay_testing import Fault, FaultyStorage
 
 KEYS = [f"key {n}" for n in range(2000)]
 

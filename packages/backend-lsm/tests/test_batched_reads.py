@@ -12,7 +12,7 @@ from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import Fault, FaultKind, FaultyStorage
+from forebay_testing import Fault, FaultKind, FaultyStorage
 
 KEYS = [f"key {n}" for n in range(1500)]
 

@@ -16,33 +16,33 @@ import pytest
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import FaultyStorage, StateBackendTests, Style, late_backend
-from forebay_state_api.testing.conformance import PropertyTests
-from forebay_state_api.testing.conformance.cleanup import CleanupTests
-from forebay_state_api.testing.conformance.damage import DamageTests
-from forebay_state_api.testing.conformance.failing import FailureTests
-from forebay_state_api.testing.conformance.foreign import ForeignTests
-from forebay_state_api.testing.conformance.forks import ForkTests
-from forebay_state_api.testing.conformance.futures import FutureTests
-from forebay_state_api.testing.conformance.generations import GenerationTests
-from forebay_state_api.testing.conformance.iterators import PAGES, IteratorTests
-from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
-from forebay_state_api.testing.conformance.kinds import KindTests
-from forebay_state_api.testing.conformance.machine import BatchMachine
-from forebay_state_api.testing.conformance.migration import MigrationTests
-from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
-from forebay_state_api.testing.conformance.order import OrderTests
-from forebay_state_api.testing.conformance.readers import ReaderTests
-from forebay_state_api.testing.conformance.replay import ReplayTests
-from forebay_state_api.testing.conformance.rescale import RescaleTests
-from forebay_state_api.testing.conformance.search import fresh_seed
-from forebay_state_api.testing.conformance.steps import StepTests
-from forebay_state_api.testing.conformance.subject import ENGINES, MANNERS, memory_storage
-from forebay_state_api.testing.conformance.timelines import TimelineTests
-from forebay_state_api.testing.conformance.timers import TimerTests
-from forebay_state_api.testing.conformance.ttl import TtlTests
-from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
-from forebay_state_api.testing.conformance.versions import VerificationTests, VersionTests
+from forebay_testing import FaultyStorage, StateBackendTests, Style, late_backend
+from forebay_testing.backends import PropertyTests
+from forebay_testing.backends.cleanup import CleanupTests
+from forebay_testing.backends.damage import DamageTests
+from forebay_testing.backends.failing import FailureTests
+from forebay_testing.backends.foreign import ForeignTests
+from forebay_testing.backends.forks import ForkTests
+from forebay_testing.backends.futures import FutureTests
+from forebay_testing.backends.generations import GenerationTests
+from forebay_testing.backends.iterators import PAGES, IteratorTests
+from forebay_testing.backends.janitor_pass import ClearingTests
+from forebay_testing.backends.kinds import KindTests
+from forebay_testing.backends.machine import BatchMachine
+from forebay_testing.backends.migration import MigrationTests
+from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
+from forebay_testing.backends.order import OrderTests
+from forebay_testing.backends.readers import ReaderTests
+from forebay_testing.backends.replay import ReplayTests
+from forebay_testing.backends.rescale import RescaleTests
+from forebay_testing.backends.search import fresh_seed
+from forebay_testing.backends.steps import StepTests
+from forebay_testing.backends.subject import ENGINES, MANNERS, memory_storage
+from forebay_testing.backends.timelines import TimelineTests
+from forebay_testing.backends.timers import TimerTests
+from forebay_testing.backends.ttl import TtlTests
+from forebay_testing.backends.ttl_switch import TtlSwitchTests
+from forebay_testing.backends.versions import VerificationTests, VersionTests
 
 
 def cases(row, *ids):
@@ -117,7 +117,7 @@ class TinyCache(OfLsm):
 
     @pytest.fixture(autouse=True)
     def _hands_over_often(self, monkeypatch):
-        monkeypatch.setattr("forebay_state_api.engine.engine.SPILL_CELLS", 2)
+        monkeypatch.setattr("forebay_engine.execution.engine.SPILL_CELLS", 2)
 
 
 class Uncached(OfLsm):

@@ -8,7 +8,7 @@ import pytest
 
 from forebay_backend_lsm.disk_cache import CachedRanges, DiskCache
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import CountingStorage
+from forebay_testing import CountingStorage
 
 BUDGET = 64 * 4096
 

@@ -19,7 +19,7 @@ from forebay_backend_lsm.file_reader import (
     Wanted,
     fetch,
 )
-from forebay_state_api.testing import CountingStorage
+from forebay_testing import CountingStorage
 
 
 class Threads(CountingStorage):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.conformance.subject import memory_storage
+from forebay_testing import KeyedJob
+from forebay_testing.backends.subject import memory_storage
 
 
 class Count(KeyedProcessFunction):

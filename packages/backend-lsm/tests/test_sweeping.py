@@ -10,6 +10,7 @@ import pytest
 from forebay_backend_lsm import sweeping
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_state_api import (
     CleanupIncrementally,
     ListStateDescriptor,
@@ -20,8 +21,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import KeyedJob
 
 TTL = timedelta(seconds=10)
 _numbers = itertools.count()

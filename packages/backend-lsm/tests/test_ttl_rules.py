@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from forebay_state_api.contract.expiry import Expiry
-from forebay_state_api.testing.compaction import ImmediateCompaction
+from forebay_testing.compaction import ImmediateCompaction
 
 
 @pytest.mark.parametrize(("ttl_us", "every"), [(None, None), (1_000, None), (1_000, 50)])

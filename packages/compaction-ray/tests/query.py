@@ -22,16 +22,16 @@ from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.worker_handle import WorkerLostError
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.protocol import pack
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.cleaning.janitor import Janitor
+from forebay_engine.versions.format.epochs import list_epochs
+from forebay_engine.versions.format.manifest import is_named
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.contract.file_names import data_version
 from forebay_state_api.errors import StorageError
 from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import ClockedStorage, KeyedJob, ManualClock
-from forebay_state_api.versions.epochs import list_epochs
-from forebay_state_api.versions.janitor import Janitor
-from forebay_state_api.versions.manifest import is_named
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import ClockedStorage, KeyedJob, ManualClock
 
 VALUE = ValueStateDescriptor("v", int)
 LIST = ListStateDescriptor("l", int)

@@ -23,7 +23,7 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.harness import FunctionHarness
+from forebay_testing.harness import FunctionHarness
 
 QUERY = "clicks"
 HEAP = f"/operators/{QUERY}/visits"
@@ -35,7 +35,7 @@ TTL = StateTtlConfig(timedelta(hours=2))
 @pytest.fixture
 def no_rest(monkeypatch):
     """Let each look see what is stored now, also right after one that took long."""
-    monkeypatch.setattr("forebay_console.watching.fresh._REST", 0.0)
+    monkeypatch.setattr("forebay_console.watching.refreshed_value._REST", 0.0)
 
 
 class Visits(KeyedProcessFunction):

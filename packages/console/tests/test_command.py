@@ -22,7 +22,7 @@ from forebay_state_api.errors import ConfigurationError
 
 pytestmark = pytest.mark.long
 
-FOREBAY = "from forebay_state_api.commands.main import main; main()"
+FOREBAY = "from forebay_cli.main import main; main()"
 
 
 def refused(*options: str) -> str:

@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 
 import forebay_state_api
-from forebay_state_api import observing, reading, versions
+from forebay_engine import versions
+from forebay_state_processor import observing, reading
 
 
 @pytest.mark.parametrize("package", [forebay_state_api, observing, reading, versions])

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay_state_api.engine import loop_thread
-from forebay_state_api.engine.awaits import loop_of_thread
-from forebay_state_api.engine.loop_thread import LoopThread
+from forebay_engine.execution import loop_thread
+from forebay_engine.execution.awaitables import loop_of_thread
+from forebay_engine.execution.loop_thread import LoopThread
 from forebay_state_api.errors import NoThreadError, StorageError
 from forebay_state_api.threads import ReadThreads, new_loop, start_thread
 

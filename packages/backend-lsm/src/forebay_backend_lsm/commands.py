@@ -14,10 +14,12 @@ from forebay_backend_lsm.files.checking import damage_of
 from forebay_backend_lsm.files.layout import MAGIC
 from forebay_backend_lsm.files.reading import SortedFile
 from forebay_backend_lsm.reports import FileReport, OperatorReport, Report
-from forebay_state_api.commands.conf_options import conf_options
-from forebay_state_api.commands.progress import shown_progress
-from forebay_state_api.commands.report import json_option, print_json
-from forebay_state_api.commands.state_directory import state_directory
+from forebay_cli.options.conf import conf_options
+from forebay_cli.options.state_directory import state_directory
+from forebay_cli.output.progress import shown_progress
+from forebay_cli.output.report import json_option, print_json
+from forebay_engine.versions.format.folder import FOREIGN
+from forebay_engine.versions.format.manifest import Manifest
 from forebay_state_api.contract.file_names import version_of
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectNotFoundError, ObjectStorage
@@ -26,8 +28,6 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.progress import Progress
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.folder import FOREIGN
-from forebay_state_api.versions.manifest import Manifest
 
 _ALL_GROUPS: Final = KeyGroupRange(0, 0xFFFF)
 

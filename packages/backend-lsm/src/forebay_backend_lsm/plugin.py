@@ -32,7 +32,7 @@ def forebay_compactors() -> LsmCompactor:
 @hookimpl
 def forebay_commands() -> click.Command:
     """Return the command ``forebay lsm``."""
-    from forebay_state_api.commands.lazy import LazyCommand
+    from forebay_cli.lazy import LazyCommand
 
     return LazyCommand(
         "lsm",

@@ -10,9 +10,9 @@ import click
 
 from forebay_backend_lsm.files.layout import Tail
 from forebay_backend_lsm.layers import Layer, layers_of
-from forebay_state_api.commands.report import print_table
+from forebay_cli.output.report import print_table
+from forebay_engine.versions.format.manifest import Manifest
 from forebay_state_api.contract.files import StateFile
-from forebay_state_api.versions.manifest import Manifest
 
 _KINDS: Final = ("put", "delete", "append", "clear")
 _BACKEND: Final = "lsm"

@@ -23,7 +23,7 @@ from forebay_state_api.contract.files import ParentState, StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import ImmediateCompaction
+from forebay_testing import ImmediateCompaction
 
 from .toy import Cells, ToyCompactor, visible, write_cells
 

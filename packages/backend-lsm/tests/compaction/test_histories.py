@@ -13,7 +13,7 @@ from forebay_backend_lsm.layers import layers_of
 from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.testing import ImmediateCompaction
+from forebay_testing import ImmediateCompaction
 
 from .chain import MINUTE_US, Chain, Committed
 from .toy import Cells

@@ -15,7 +15,7 @@ from forebay_state_api.contract.compaction_service import (
 )
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import Fault, FaultyStorage
+from forebay_testing import Fault, FaultyStorage
 
 from .chain import MINUTE_US, RULES, Chain, cell, until_pending
 

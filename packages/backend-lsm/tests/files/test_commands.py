@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from forebay_backend_lsm.commands import lsm
+from forebay_engine.versions.format.layout import Coordinates
+from forebay_engine.versions.format.manifest import Manifest, put_manifest
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.manifest import Manifest, put_manifest
 
 FOUND = {bytes([i, i]): (0, b"value %d" % i, 0) for i in range(16)}
 

@@ -11,19 +11,19 @@ import pytest
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_state_api.compaction.local_service import LocalCompactionService
+from forebay_engine.compaction.local_service import LocalCompactionService
+from forebay_engine.versions import Janitor
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_state_api.contract.compaction_service import CompactionPhase, CompactionService
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import ImmediateCompaction, KeyedJob
-from forebay_state_api.testing.conformance.migration import MigrationTests
-from forebay_state_api.testing.conformance.rescale import RescaleTests
-from forebay_state_api.testing.conformance.subject import ENGINES, BackendSubject
-from forebay_state_api.testing.conformance.tables import CommitTests
-from forebay_state_api.testing.conformance.versions import VersionTests
-from forebay_state_api.versions import Janitor
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import ImmediateCompaction, KeyedJob
+from forebay_testing.backends.migration import MigrationTests
+from forebay_testing.backends.rescale import RescaleTests
+from forebay_testing.backends.subject import ENGINES, BackendSubject
+from forebay_testing.backends.tables import CommitTests
+from forebay_testing.backends.versions import VersionTests
 
 pytestmark = pytest.mark.long
 

@@ -11,6 +11,7 @@ import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.layers import layers_of
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
@@ -18,8 +19,7 @@ from forebay_state_api.job.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import ImmediateCompaction, KeyedJob
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import ImmediateCompaction, KeyedJob
 
 pytestmark = pytest.mark.long
 

@@ -10,11 +10,15 @@ from datetime import timedelta
 import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.cleaning.janitor import Janitor, JanitorPass
+from forebay_engine.versions.format.epochs import list_epochs
+from forebay_engine.versions.format.manifest import is_named
 from forebay_state_api.contract.file_names import compaction_run_prefix, data_version
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.keys import KeyGroupRange, key_group_of
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import (
+from forebay_testing import (
     ClockedStorage,
     Crash,
     Fault,
@@ -23,11 +27,7 @@ from forebay_state_api.testing import (
     KeyedJob,
     ManualClock,
 )
-from forebay_state_api.testing.scripts import Script, Style, script_function
-from forebay_state_api.versions.epochs import list_epochs
-from forebay_state_api.versions.janitor import Janitor, JanitorPass
-from forebay_state_api.versions.manifest import is_named
-from forebay_state_api.versions.reader import open_version
+from forebay_testing.scripts import Script, Style, script_function
 
 COUNT = ValueStateDescriptor("n", int)
 HOUR = timedelta(hours=1)

@@ -19,14 +19,14 @@ import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_engine.versions import Janitor, RunIdentity
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import PluginError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import ImmediateCompaction, KeyedJob
-from forebay_state_api.versions import Janitor, RunIdentity
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import ImmediateCompaction, KeyedJob
 
 pytestmark = pytest.mark.long
 
@@ -37,7 +37,7 @@ WORKER = Path(__file__).with_name("worker.py")
 
 PROCESSES = multiprocessing.get_context("forkserver")
 # Processes start with these modules imported.
-PROCESSES.set_forkserver_preload(["forebay_backend_lsm.backend", "forebay_state_api.testing"])
+PROCESSES.set_forkserver_preload(["forebay_backend_lsm.backend", "forebay_testing"])
 
 
 class Worker:
@@ -289,7 +289,7 @@ def test_two_attempts_install_different_results(tmp_path: Path) -> None:
 
 
 def _function(job: KeyedJob) -> Any:
-    from forebay_state_api.testing.scripts import Style, script_function
+    from forebay_testing.scripts import Style, script_function
 
     return script_function(Style.SYNCHRONOUS, job.descriptors)
 

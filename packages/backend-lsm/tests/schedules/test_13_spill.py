@@ -20,7 +20,7 @@ from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing import CountingStorage, KeyedJob
+from forebay_testing import CountingStorage, KeyedJob
 
 pytestmark = pytest.mark.long
 
@@ -49,7 +49,7 @@ def job(storage: CountingStorage, monkeypatch: pytest.MonkeyPatch) -> KeyedJob:
     filled = [("l.add_all", list(range(10))), ("m.put_all", {f"u{n}": n for n in range(10)})]
     job.scripts([(key, [("v.update", 1), *filled]) for key in KEYS])
     job.restart()
-    monkeypatch.setattr("forebay_state_api.engine.engine.SPILL_CELLS", 2)
+    monkeypatch.setattr("forebay_engine.execution.engine.SPILL_CELLS", 2)
     return job
 
 

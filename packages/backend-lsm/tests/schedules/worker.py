@@ -17,15 +17,15 @@ import attrs
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.layers import layers_of
-from forebay_state_api.compaction.local_service import LocalCompactionService
+from forebay_engine.compaction.local_service import LocalCompactionService
+from forebay_engine.versions import Janitor, RunIdentity
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.format.epochs import list_epochs
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob, WrappedStorage
-from forebay_state_api.versions import Janitor, RunIdentity
-from forebay_state_api.versions.epochs import list_epochs
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import KeyedJob, WrappedStorage
 
 T = TypeVar("T")
 

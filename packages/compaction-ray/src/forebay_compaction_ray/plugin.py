@@ -32,7 +32,7 @@ def forebay_compactors() -> NoopCompactor:
 @hookimpl
 def forebay_commands() -> click.Command:
     """Return the command ``forebay compaction``."""
-    from forebay_state_api.commands.lazy import LazyCommand
+    from forebay_cli.lazy import LazyCommand
 
     return LazyCommand(
         "compaction",

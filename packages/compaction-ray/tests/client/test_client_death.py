@@ -15,13 +15,13 @@ from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.options import RemoteOptions
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.cleaning.janitor import Janitor
+from forebay_engine.versions.format.epochs import list_epochs
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.versions.epochs import list_epochs
-from forebay_state_api.versions.janitor import Janitor
-from forebay_state_api.versions.reader import open_version
+from forebay_testing import KeyedJob
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +34,7 @@ from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
+from forebay_testing import KeyedJob
 
 storage = open_storage(sys.argv[1])
 options = RemoteOptions(addresses=(sys.argv[2],), min_bytes=0)

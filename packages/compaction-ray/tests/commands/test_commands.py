@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from compaction_ray_toys import PATIENCE_S, Concatenation, ThreadPool, job, running
 from rich.console import Console
 
+from forebay_cli.main import main
 from forebay_compaction_ray.client.gateway import UnreachableError
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.commands import inspection, start
@@ -23,7 +24,6 @@ from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
-from forebay_state_api.commands.main import main
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.errors import StorageError
 from forebay_state_api.storage.opening import open_storage

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from forebay_state_api.commands.conf_options import conf_options
-from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_cli.options.conf import conf_options
+from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import Setting
 

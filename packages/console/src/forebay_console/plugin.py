@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @hookimpl
 def forebay_commands() -> click.Command:
     """Return the command ``forebay console``."""
-    from forebay_state_api.commands.lazy import LazyCommand
+    from forebay_cli.lazy import LazyCommand
 
     return LazyCommand(
         "console",

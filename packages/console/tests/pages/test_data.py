@@ -9,8 +9,8 @@ import pytest
 
 from forebay_console.watching import content
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.observing import list_operator
-from forebay_state_api.testing.harness import FunctionHarness
+from forebay_state_processor.observing import list_operator
+from forebay_testing.harness import FunctionHarness
 
 HEAP = "/operators/clicks/visits"
 LSM = "/operators/clicks/sessions"

@@ -6,6 +6,9 @@ import shutil
 
 import pytest
 
+from forebay_engine.versions.format.folder import OperatorStorage
+from forebay_engine.versions.format.layout import Coordinates
+from forebay_engine.versions.format.manifest import Manifest, put_manifest
 from forebay_state_api.contract.file_names import data_name, random_id
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError, StorageError
@@ -13,9 +16,6 @@ from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.manifest import Manifest, put_manifest
 
 HEAP = "/operators/clicks/visits"
 LSM = "/operators/clicks/sessions"

@@ -9,17 +9,17 @@ from typing import Self
 
 import pytest
 
+from forebay_engine.versions.format import layout
+from forebay_engine.versions.format.figures import Figures
+from forebay_engine.versions.format.folder import OperatorStorage
+from forebay_engine.versions.format.layout import Coordinates
+from forebay_engine.versions.format.manifest import Manifest, put_manifest
 from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.versions import layout
-from forebay_state_api.versions.figures import Figures
-from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.manifest import Manifest, put_manifest
 
 pytestmark = pytest.mark.long
 

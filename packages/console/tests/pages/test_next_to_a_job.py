@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from forebay_state_api.observing import stored_operators
-from forebay_state_api.observing.listing import list_operator
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_processor.observing import stored_operators
+from forebay_state_processor.observing.listing import list_operator
 
 pytestmark = pytest.mark.long
 

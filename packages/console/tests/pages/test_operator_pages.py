@@ -10,17 +10,17 @@ from datetime import timedelta
 import pytest
 
 from forebay_console.pages import formats, overview
+from forebay_engine.versions import OperatorStorage
+from forebay_engine.versions.choosing.savepoints import create_savepoint
+from forebay_engine.versions.format.epochs import UNKNOWN_SPARK_RUN, EpochEntry
+from forebay_engine.versions.format.layout import Coordinates
+from forebay_engine.versions.format.manifest import Manifest, put_manifest
+from forebay_engine.versions.format.markers import put_marker
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.clock import ManualClock
-from forebay_state_api.testing.storage import ClockedStorage
-from forebay_state_api.versions import OperatorStorage
-from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry
-from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.manifest import Manifest, put_manifest
-from forebay_state_api.versions.markers import put_marker
-from forebay_state_api.versions.savepoints import create_savepoint
+from forebay_testing.clock import ManualClock
+from forebay_testing.storage import ClockedStorage
 
 HEAP = "/operators/clicks/visits"
 LSM = "/operators/clicks/sessions"

@@ -10,10 +10,10 @@ from forebay_backend_heap.backend import HeapBackend
 from forebay_console.pages import formats
 from forebay_console.watching import content
 from forebay_state_api.errors import StorageError
-from forebay_state_api.observing import list_operator
-from forebay_state_api.reading import open_state
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_processor.observing import list_operator
+from forebay_state_processor.reading import open_state
 
 HEAP = "/operators/clicks/visits"
 LSM = "/operators/clicks/sessions"

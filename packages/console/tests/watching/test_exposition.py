@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forebay_console.watching.exposition import OperatorTotals
 from forebay_console.watching.summaries import VersionSummary
+from forebay_engine.versions import OperatorStorage, OperatorVersions, RunIdentity
+from forebay_engine.versions.cleaning.janitor import Janitor
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.contract.object_storage import ObjectPage
 from forebay_state_api.errors import StorageError
@@ -21,9 +23,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.versions import OperatorStorage, OperatorVersions, RunIdentity
-from forebay_state_api.versions.janitor import Janitor
+from forebay_testing.job import KeyedJob
 
 pytestmark = pytest.mark.usefixtures("no_rest")
 

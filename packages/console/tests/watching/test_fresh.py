@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from forebay_console.watching.fresh import Fresh
+from forebay_console.watching.refreshed_value import Fresh
 
 
 class Source:

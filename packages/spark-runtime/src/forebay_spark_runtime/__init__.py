@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from forebay_engine.calls.current_call import Call, current_call
+    from forebay_engine.versions import RestoreFrom
     from forebay_spark_runtime.driver.diagnosis import Diagnosis, ProcessReport, doctor
     from forebay_spark_runtime.driver.failure import why
     from forebay_spark_runtime.keyed_operator.keyed_dataframe import (
@@ -22,10 +24,8 @@ if TYPE_CHECKING:
     )
     from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait
     from forebay_spark_runtime.waiting.reports import BatchReport, WaitMetrics
-    from forebay_state_api.calls.current_call import Call, current_call
     from forebay_state_api.calls.errors import ClientBrokenError, RetryLaterError
     from forebay_state_api.calls.policies import Batch, Rate, Retry
-    from forebay_state_api.versions import RestoreFrom
 
 __all__ = [
     "Batch",
@@ -66,7 +66,7 @@ _HOMES: Final = {
     ),
     "forebay_spark_runtime.waiting.operators": ("ordered_wait", "unordered_wait"),
     "forebay_spark_runtime.waiting.reports": ("BatchReport", "WaitMetrics"),
-    "forebay_state_api.calls.current_call": ("Call", "current_call"),
+    "forebay_engine.calls.current_call": ("Call", "current_call"),
     "forebay_state_api.calls.policies": ("Batch", "Rate", "Retry"),
     "forebay_state_api.calls.errors": ("ClientBrokenError", "RetryLaterError"),
 }

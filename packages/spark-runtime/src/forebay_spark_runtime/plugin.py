@@ -37,8 +37,8 @@ def forebay_operators() -> list[type[Operator]]:
 @hookimpl
 def forebay_commands() -> Sequence[click.Command]:
     """Offer ``forebay demo`` and ``forebay import-tws``."""
+    from forebay_cli.lazy import LazyCommand
     from forebay_spark_runtime.demo.command import demo
-    from forebay_state_api.commands.lazy import LazyCommand
 
     takeover = LazyCommand(
         "import-tws",

@@ -10,12 +10,12 @@ import attrs
 import pyarrow as pa
 import pytest
 
+from forebay_engine.isolation.failed_record import FailedRecord
 from forebay_spark_runtime.arrow.error_column import FAILED_RECORD
 from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
-from forebay_spark_runtime.arrow.row_tests import RowTests
+from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
-from forebay_state_api.engine.failed_record import FailedRecord
 
 CLASSES = pa.schema(
     [

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from forebay_spark_runtime.arrow.row_tests import PassedRows, RowTests
+from forebay_spark_runtime.arrow.row_checks import PassedRows, RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_state_api.errors import OutputSchemaError
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from forebay_engine.execution.rows import row_class
 from forebay_spark_runtime.arrow.rows_in import RowReader, column_reader
 from forebay_spark_runtime.arrow.rows_out import RowOrder, RowWriter
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.engine.rows import row_class
 from forebay_state_api.errors import OutputSchemaError
 
 UTC = datetime.UTC

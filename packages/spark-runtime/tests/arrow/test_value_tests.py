@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay_spark_runtime.arrow.row_tests import PassedRows, RowTests
+from forebay_spark_runtime.arrow.row_checks import PassedRows, RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 
 WALL = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - wall-clock time

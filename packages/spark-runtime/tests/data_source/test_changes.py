@@ -13,16 +13,16 @@ pytest.importorskip("pyspark.sql.datasource", reason="pyspark 3.5 has no Python 
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from forebay_backend_heap.backend import HeapBackend
+from forebay_engine.versions.choosing import opening
+from forebay_engine.versions.choosing.pins import list_pins
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.data_source.held_positions import HeldPositions
 from forebay_state_api import ListStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.errors import AbandonedTimelineError, ConfigurationError, VersionGoneError
-from forebay_state_api.reading import START, difference, open_feed
-from forebay_state_api.reading.passes import held_in_passes
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob, ManualClock
-from forebay_state_api.versions import opening
-from forebay_state_api.versions.pins import list_pins
+from forebay_state_processor.reading import START, difference, open_feed
+from forebay_state_processor.reading.bounded_passes import held_in_passes
+from forebay_testing import KeyedJob, ManualClock
 from pyspark_forebay import DefaultSource
 
 LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")

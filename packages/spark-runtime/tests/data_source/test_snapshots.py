@@ -18,6 +18,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="pyspark 3.5 has no Python 
 from pyspark.sql.types import LongType, StructField, StructType
 
 from forebay_backend_heap.backend import HeapBackend
+from forebay_engine.versions.choosing.pins import list_pins
 from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted
 from forebay_spark_runtime.data_source import snapshot_reader
 from forebay_state_api import (
@@ -27,10 +28,10 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
-from forebay_state_api.reading import choosing, open_state
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import CountingStorage, KeyedJob
-from forebay_state_api.versions.pins import list_pins
+from forebay_state_processor.reading import open_state
+from forebay_state_processor.reading import version_choice as choosing
+from forebay_testing import CountingStorage, KeyedJob
 from pyspark_forebay import DefaultSource
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
+from forebay_engine.versions.format import layout
+from forebay_engine.versions.format.markers import list_version, put_marker
 from forebay_spark_runtime.demo import kill as module
 from forebay_spark_runtime.demo.kill import Killer, end, unfinished
 from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.versions import layout
-from forebay_state_api.versions.markers import list_version, put_marker
 
 
 def test_ending_a_worker_ends_it():

@@ -51,6 +51,15 @@ def test_a_package_says_what_to_install():
     ]
 
 
+def test_packages_that_no_job_needs_are_not_compared():
+    packages = diagnosis._packages()
+    assert {"forebay-engine", "forebay-state-api", "msgpack"} <= set(packages)
+    assert not {"forebay-cli", "forebay-testing", "forebay-console", "click"} & set(packages)
+    named = probe._plugins().split(", ")
+    assert {"backend-heap", "engine"} <= set(named)
+    assert "cli" not in named
+
+
 def test_another_python_and_other_plugins():
     (python,) = differences(report(python="3.12.1"))
     assert "Python is 3.12, and 3.11 on the driver" in python

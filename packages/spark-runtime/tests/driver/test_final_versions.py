@@ -9,15 +9,15 @@ import attrs
 import pytest
 
 from forebay_backend_heap.backend import HeapBackend
+from forebay_engine.versions.choosing.finality import newest_shown
+from forebay_engine.versions.format.epochs import RunIdentity
 from forebay_spark_runtime.driver.final_versions import FinalVersions
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api import ValueStateDescriptor
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.versions.epochs import RunIdentity
-from forebay_state_api.versions.finality import newest_shown
+from forebay_testing import KeyedJob
 
 APP, RUN, QUERY = "app", str(uuid.uuid4()), "the-query"
 PATIENCE_S = 100

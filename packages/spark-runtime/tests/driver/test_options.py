@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import attrs
 import pytest
 
+from forebay_engine.versions import RestoreFrom
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver.options import (
     KeyedOptions,
@@ -20,7 +21,6 @@ from forebay_spark_runtime.driver.options import (
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import PREFIX, resolve_settings
-from forebay_state_api.versions import RestoreFrom
 
 ACCOUNT, SECRET = "storage.account_name", "storage.aws_secret_access_key"
 

@@ -8,12 +8,12 @@ import uuid
 import attrs
 import pytest
 
+from forebay_engine.versions import RestoreFrom
 from forebay_spark_runtime.driver import stored_operators
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import RestoreFrom
 
 QUERY = str(uuid.uuid4())
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from forebay_backend_heap.backend import HeapBackend
+from forebay_engine.versions.format.key_types import KeyType
 from forebay_spark_runtime.importing.cells import (
     UnfitRowError,
     contents_of,
@@ -22,8 +23,7 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.importing.declared_states import DeclaredStates
-from forebay_state_api.versions.key_types import KeyType
+from forebay_state_processor.importing.declared_states import DeclaredStates
 
 KEY = KeyType.of(str)
 HOUR = StateTtlConfig(timedelta(hours=1))

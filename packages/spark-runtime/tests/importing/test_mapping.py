@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import types as T
 
 from forebay_backend_heap.backend import HeapBackend
+from forebay_engine.versions.format.key_types import KeyType
 from forebay_spark_runtime.importing.mapping import TakenState, Wanted, taken_states
 from forebay_spark_runtime.importing.tws_query import CONTENT, EXPIRY, Variable
 from forebay_state_api import (
@@ -22,8 +23,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.importing.declared_states import DeclaredStates
-from forebay_state_api.versions.key_types import KeyType
+from forebay_state_processor.importing.declared_states import DeclaredStates
 
 KEY = KeyType.of(str)
 HOUR = timedelta(hours=1)

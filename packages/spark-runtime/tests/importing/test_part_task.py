@@ -11,6 +11,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
+from forebay_engine.versions.format.key_types import KeyType
+from forebay_engine.versions.publishing import ImportedPart, ImportTarget, publish
 from forebay_spark_runtime.importing import part_task
 from forebay_spark_runtime.importing.mapping import TakenState
 from forebay_spark_runtime.importing.part_task import CheckTask, ImportPlan, WriteTask
@@ -22,14 +24,12 @@ from forebay_state_api import (
     TimeDomain,
     ValueStateDescriptor,
 )
-from forebay_state_api.importing.declared_states import DeclaredStates
-from forebay_state_api.importing.part import NO_WATERMARK
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.plugins import plugins
-from forebay_state_api.reading import open_state
 from forebay_state_api.settings import resolve_settings
-from forebay_state_api.versions.imported import ImportedPart, ImportTarget, publish
-from forebay_state_api.versions.key_types import KeyType
+from forebay_state_processor.importing.declared_states import DeclaredStates
+from forebay_state_processor.importing.subtask_part import NO_WATERMARK
+from forebay_state_processor.reading import open_state
 
 LSM = pytest.param(
     "lsm", marks=pytest.mark.skipif(not find_spec("forebay_backend_lsm"), reason="needs lsm")

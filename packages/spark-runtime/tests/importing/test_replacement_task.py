@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 from forebay_backend_heap.backend import HeapBackend
+from forebay_engine.versions.publishing import ImportTarget
 from forebay_spark_runtime.importing.replacing import ReplacementPlan
 from forebay_spark_runtime.importing.table_task import PartAnswer
 from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
-from forebay_state_api.importing.replacing import publish_copy, replace_version
-from forebay_state_api.importing.tables import Tables
 from forebay_state_api.keys import key_group_of, subtask_of
-from forebay_state_api.reading import open_state
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.clock import ManualClock
-from forebay_state_api.versions.imported import ImportTarget
+from forebay_state_processor.importing.replacing import publish_copy, replace_version
+from forebay_state_processor.importing.tables import Tables
+from forebay_state_processor.reading import open_state
+from forebay_testing import KeyedJob
+from forebay_testing.clock import ManualClock
 
 PARTS, GROUPS = 2, 8
 LATER = datetime(2040, 1, 1, tzinfo=UTC)

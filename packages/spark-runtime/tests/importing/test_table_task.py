@@ -7,15 +7,15 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from forebay_engine.versions.format.key_types import KeyType
 from forebay_spark_runtime.importing.dataframes import FirstVersionPlan
 from forebay_spark_runtime.importing.table_task import PartAnswer
 from forebay_state_api.contract.migration import Lineage
-from forebay_state_api.importing.declared_states import DeclaredStates
-from forebay_state_api.importing.tables import TableLayout
 from forebay_state_api.keys import key_group_of, subtask_of
-from forebay_state_api.reading import open_state
 from forebay_state_api.settings import resolve_settings
-from forebay_state_api.versions.key_types import KeyType
+from forebay_state_processor.importing.declared_states import DeclaredStates
+from forebay_state_processor.importing.tables import TableLayout
+from forebay_state_processor.reading import open_state
 
 DESCRIPTION = {
     "name": "n",

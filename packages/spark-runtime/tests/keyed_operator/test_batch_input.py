@@ -10,13 +10,13 @@ import attrs
 import pyarrow as pa
 import pytest
 
+from forebay_engine.execution.identity import SubtaskIdentity
+from forebay_engine.versions.format.epochs import RunIdentity
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
-from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key
-from forebay_state_api.versions.epochs import RunIdentity
 
 
 class Taken:

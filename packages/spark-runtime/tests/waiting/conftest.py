@@ -7,10 +7,10 @@ import selectors
 
 import pytest
 
+from forebay_engine.calls.current_call import current_call
+from forebay_engine.calls.operator_clients import KeptClient
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.engine import CallEngine
-from forebay_state_api.calls.current_call import current_call
-from forebay_state_api.calls.operator_clients import KeptClient
 from forebay_state_api.calls.policies import CallPolicy
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from forebay_state_api.calls.current_call import current_call
+from forebay_engine.calls.current_call import current_call
 from forebay_state_api.calls.errors import RetryLaterError
 from forebay_state_api.calls.policies import Batch, Retry
 from forebay_state_api.errors import ConfigurationError

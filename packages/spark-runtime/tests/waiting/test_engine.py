@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from forebay_state_api.calls.current_call import current_call
+from forebay_engine.calls.current_call import current_call
 from forebay_state_api.calls.policies import Retry
 from forebay_state_api.errors import FunctionError
 

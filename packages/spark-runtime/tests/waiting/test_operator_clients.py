@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
+from forebay_engine.calls.operator_clients import KeptClient, OperatorClients
 from forebay_state_api.calls.errors import ClientBrokenError
-from forebay_state_api.calls.operator_clients import KeptClient, OperatorClients
 from forebay_state_api.calls.policies import Batch, Retry
 from forebay_state_api.errors import ConfigurationError, FunctionError
 

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
+from forebay_engine.calls.wait_metrics import WAIT, wait_figures
 from forebay_spark_runtime.waiting import reports
 from forebay_spark_runtime.waiting.reports import TaskReport, WaitMetrics, add_newest
-from forebay_state_api.calls.wait_metrics import WAIT, wait_figures
 from forebay_state_api.metrics.calls import Counts
 from forebay_state_api.metrics.histogram import Histogram
 

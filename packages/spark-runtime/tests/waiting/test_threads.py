@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
+from forebay_engine.calls.current_call import current_call
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.input_reader import InputReader
 from forebay_spark_runtime.waiting.process_loop import ProcessLoop
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
-from forebay_state_api.calls.current_call import current_call
 from forebay_state_api.calls.policies import CallPolicy
 from forebay_state_api.errors import FunctionError, NoThreadError
 

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from forebay_state_api.calls.current_call import current_call
+from forebay_engine.calls.current_call import current_call
+from forebay_engine.calls.operator_clients import KeptClient
+from forebay_engine.calls.retry import RecordTries, RetryPolicy, later
 from forebay_state_api.calls.errors import ClientBrokenError, RetryLaterError
-from forebay_state_api.calls.operator_clients import KeptClient
 from forebay_state_api.calls.policies import Batch, Rate, Retry
-from forebay_state_api.calls.retry import RecordTries, RetryPolicy, later
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
 # --- timeouts -----------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from forebay_engine.execution.subtask_metrics import Measures
 from forebay_spark_runtime.worker_process import cache_warming, operator_task
-from forebay_state_api.engine.measures import Measures
 from forebay_state_api.errors import StorageError
 
 

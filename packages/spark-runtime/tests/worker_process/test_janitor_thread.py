@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
+from forebay_engine.versions.cleaning.janitor import JanitorPass
 from forebay_spark_runtime.worker_process import janitor_thread
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.janitor import JanitorPass
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from forebay_engine.execution.subtask_metrics import Measures
 from forebay_spark_runtime.worker_process import operator_task
 from forebay_spark_runtime.worker_process.operator_task import OperatorTask
-from forebay_state_api.engine.measures import Measures
 
 LOGGER = "forebay_spark_runtime.worker_process.operator_task"
 

@@ -3,7 +3,7 @@
 Authors of jobs subclass `KeyedProcessFunction` and similar classes, declare states in ``open`` and
 use them for each record: with ``await``, with callbacks or synchronously. Authors of backends
 implement `forebay_state_api.contract.backend` and subclass the conformance kit,
-`forebay_state_api.testing`.
+`forebay_testing`.
 """
 
 from __future__ import annotations

@@ -22,9 +22,14 @@ _OURS: Final = frozenset(
     {
         "forebay_backend_heap",
         "forebay_backend_lsm",
+        "forebay_cli",
         "forebay_compaction_ray",
+        "forebay_console",
+        "forebay_engine",
         "forebay_spark_runtime",
         "forebay_state_api",
+        "forebay_state_processor",
+        "forebay_testing",
     }
 )
 

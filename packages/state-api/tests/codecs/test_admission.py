@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_state_api.codecs import Codec, MigratedFrom, codec_for
-from forebay_state_api.codecs.derived import optional_codec
+from forebay_state_api.codecs.wrapping_codecs import optional_codec
 from forebay_state_api.errors import ConfigurationError
 
 from .kinds import ZONES, plain, same

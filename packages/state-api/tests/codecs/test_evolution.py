@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from forebay_state_api.codecs import Alias, MigratedFrom, codec_for, resolve
-from forebay_state_api.codecs.derived import optional_codec, stamped_codec
+from forebay_state_api.codecs.wrapping_codecs import optional_codec, stamped_codec
 from forebay_state_api.errors import IncompatibleTypeError, StateMigrationError
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from forebay_cli.state.row_filter import condition_of
+from forebay_engine.execution.rows import row_class
 from forebay_state_api import ConfigurationError, KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.codecs.field_names import spelled_otherwise
 from forebay_state_api.codecs.structs import struct_class
-from forebay_state_api.commands.row_filter import condition_of
-from forebay_state_api.engine.rows import row_class
-from forebay_state_api.testing import FunctionHarness
+from forebay_testing import FunctionHarness
 
 MICRO, GREEK = "\u00b5g", "\u03bcg"
 TOTAL = ValueStateDescriptor("total", f"`{MICRO}` int")

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from forebay_state_api.codecs import Codec, MigratedFrom, codec_for, raw_codec, resolve
 from forebay_state_api.codecs.codec import UndecodedError, decoding
-from forebay_state_api.codecs.derived import optional_codec, stamped_codec
 from forebay_state_api.codecs.plain import EXT_DATETIME, EXT_UUID, dump_typed
+from forebay_state_api.codecs.wrapping_codecs import optional_codec, stamped_codec
 from forebay_state_api.errors import (
     ConfigurationError,
     CorruptStateError,

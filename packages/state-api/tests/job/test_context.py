@@ -13,9 +13,9 @@ from forebay_state_api import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.conformance.subject import memory_storage
-from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_testing import KeyedJob
+from forebay_testing.backends.subject import memory_storage
+from forebay_testing.reference import ReferenceBackend
 
 
 class Sum(AggregateFunction):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from forebay_engine.execution.record_methods import record_methods
 from forebay_state_api import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -12,7 +13,6 @@ from forebay_state_api import (
     ReduceFunction,
     ReducingStateDescriptor,
 )
-from forebay_state_api.engine.record_methods import record_methods
 from forebay_state_api.errors import ConfigurationError
 
 

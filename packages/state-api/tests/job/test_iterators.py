@@ -6,9 +6,9 @@ import pytest
 
 from forebay_state_api import KeyedProcessFunction, ListStateDescriptor
 from forebay_state_api.settings import EngineSettings
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.conformance.subject import memory_storage
-from forebay_state_api.testing.reference import ReferenceBackend, ReferenceScan, ReferenceTable
+from forebay_testing import KeyedJob
+from forebay_testing.backends.subject import memory_storage
+from forebay_testing.reference import ReferenceBackend, ReferenceScan, ReferenceTable
 
 loaded = []
 

@@ -16,8 +16,8 @@ from forebay_state_api.plugins import Plugins, configuring, hookimpl, kinds
 from forebay_state_api.plugins.kinds import KINDS, PluginKind
 from forebay_state_api.settings import Setting
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.testing.compaction import ImmediateCompaction
-from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_testing.compaction import ImmediateCompaction
+from forebay_testing.reference import ReferenceBackend
 
 OWN = {"contract_version": CONTRACT_VERSION}
 

@@ -18,7 +18,7 @@ from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPl
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.fsspec import FsspecStorage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import Crash
+from forebay_testing import Crash
 
 
 class Strict(LocalFileSystem):

@@ -9,14 +9,14 @@ from itertools import count
 
 import pytest
 
+from forebay_engine.versions.choosing.pins import list_pins
+from forebay_engine.versions.choosing.savepoints import create_savepoint, list_savepoints
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.reference import ReferenceBackend
-from forebay_state_api.versions.pins import list_pins
-from forebay_state_api.versions.savepoints import create_savepoint, list_savepoints
+from forebay_testing import KeyedJob
+from forebay_testing.reference import ReferenceBackend
 
 from .stand_ins import AZURE, GCS, S3, StandIn, stand_in
 

@@ -12,21 +12,22 @@ from typing import Any, TypeVar
 import pytest
 from moto.backends import get_backend
 
+from forebay_engine.versions import Janitor
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.cleaning.storage_probe import examine
+from forebay_engine.versions.format import layout
+from forebay_engine.versions.format.figures import Figures
+from forebay_engine.versions.format.layout import Coordinates
 from forebay_state_api.contract.file_names import data_name, data_version
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 from forebay_state_api.errors import FencedError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.keys import key_group_range_of
-from forebay_state_api.observing import DirectoryWatch
 from forebay_state_api.storage.clouds import S3Storage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.reference import ReferenceBackend
-from forebay_state_api.versions import Janitor, layout
-from forebay_state_api.versions.figures import Figures
-from forebay_state_api.versions.layout import Coordinates
-from forebay_state_api.versions.reader import open_version
-from forebay_state_api.versions.storage_probe import examine
+from forebay_state_processor.observing import DirectoryWatch
+from forebay_testing import KeyedJob
+from forebay_testing.reference import ReferenceBackend
 
 pytestmark = pytest.mark.long
 

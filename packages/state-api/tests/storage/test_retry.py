@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from forebay_engine.versions.format.epochs import read_record
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import StorageError
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.retry import RetryingStorage, RetryPolicy
-from forebay_state_api.testing import CountingStorage, Crash, Fault, FaultKind, FaultyStorage
-from forebay_state_api.versions.epochs import read_record
+from forebay_testing import CountingStorage, Crash, Fault, FaultKind, FaultyStorage
 
 
 class Time:

@@ -12,12 +12,12 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
+from forebay_engine.versions.format.folder import OperatorStorage
 from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectPage
 from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
-from forebay_state_api.versions.folder import OperatorStorage
 
 
 @pytest.fixture(params=["local", "memory", "s3", "gcs", "azure", "webhdfs", "dbfs"])

@@ -8,20 +8,20 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner, Result
 
-from forebay_state_api.commands.main import main
-from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.job.descriptors import ValueStateDescriptor
-from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.testing import KeyedJob
-from forebay_state_api.testing.reference import ReferenceBackend
-from forebay_state_api.versions import Janitor, RestoreFrom
-from forebay_state_api.versions.savepoints import (
+from forebay_cli.main import main
+from forebay_engine.versions import Janitor, RestoreFrom
+from forebay_engine.versions.choosing.savepoints import (
     create_savepoint,
     delete_savepoint,
     list_savepoints,
 )
-from forebay_state_api.versions.storage_probe import examine
+from forebay_engine.versions.cleaning.storage_probe import examine
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
+from forebay_testing import KeyedJob
+from forebay_testing.reference import ReferenceBackend
 
 from .stand_ins import S3, StandIn, stand_in
 

@@ -31,7 +31,7 @@ from forebay_compaction_ray.client.lifecycle import (
 from forebay_compaction_ray.client.surroundings import Surroundings
 from forebay_compaction_ray.messages import TAKEN_PREFIX, Greeting, JobView, Submission
 from forebay_compaction_ray.protocol import RefusedError
-from forebay_state_api.compaction.local_service import run_here
+from forebay_engine.compaction.local_service import run_here
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import (
     CompactionFault,

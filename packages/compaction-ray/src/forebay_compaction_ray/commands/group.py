@@ -8,6 +8,9 @@ from typing import Any
 import attrs
 import click
 
+from forebay_cli.options.conf import conf_options
+from forebay_cli.options.state_directory import state_directory
+from forebay_cli.output.report import json_option, print_findings, print_json
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
 from forebay_compaction_ray.client.gateway import Gateway
 from forebay_compaction_ray.commands import inspection
@@ -15,9 +18,6 @@ from forebay_compaction_ray.commands.declared_options import declared_options
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.security import SecurityFiles
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_state_api.commands.conf_options import conf_options
-from forebay_state_api.commands.report import json_option, print_findings, print_json
-from forebay_state_api.commands.state_directory import state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import Settings

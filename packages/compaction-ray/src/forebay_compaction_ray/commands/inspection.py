@@ -16,6 +16,9 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from forebay_cli.output.report import json_option, print_json, print_table, table_of
+from forebay_cli.output.rich_console import console
+from forebay_cli.output.terminal import one_line
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.addresses import address_of
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
@@ -24,21 +27,13 @@ from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import SETTINGS, client_credentials
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
-from forebay_state_api.commands.report import (
-    json_option,
-    print_json,
-    print_table,
-    table_of,
-)
-from forebay_state_api.commands.rich_console import console
-from forebay_state_api.commands.terminal import one_line
+from forebay_engine.versions.cleaning.storage_probe import ProbeFinding
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.contract.file_names import compaction_prefix
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.versions.storage_probe import ProbeFinding
 
 _READ: Final = "forebay_compaction_read_bytes_total"
 _WRITTEN: Final = "forebay_compaction_written_bytes_total"

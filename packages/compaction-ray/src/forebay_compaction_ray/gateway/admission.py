@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from forebay_compaction_ray.messages import OLDER_RELEASE, Submission
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
-from forebay_state_api.compaction.job_names import check_names
-from forebay_state_api.versions.layout import is_operator_folder
+from forebay_engine.compaction.job_names import check_names
+from forebay_engine.versions.format.layout import is_operator_folder
 
 _LONGEST_ID = 128
 

@@ -25,8 +25,9 @@ from forebay_compaction_ray.messages import (
     WorkerInfo,
 )
 from forebay_compaction_ray.worker.guard import JobStorage
-from forebay_state_api.compaction.local_service import fault_of
-from forebay_state_api.compaction.performing import TakenPrefixError, perform
+from forebay_engine.compaction.local_service import fault_of
+from forebay_engine.compaction.performing import TakenPrefixError, perform
+from forebay_engine.versions.cleaning.storage_probe import examine
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -34,7 +35,6 @@ from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions.storage_probe import examine
 
 EXAMINED: Final = ".compaction/doctor"
 """Where ``forebay compaction doctor`` lets a job write its result; cannot be a query's name."""

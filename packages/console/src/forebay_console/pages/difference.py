@@ -7,16 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_console.pages.keys import stored_versions, text_of
+from forebay_engine.versions.format.figures import COUNTS
 from forebay_state_api.errors import ForebayError
-from forebay_state_api.reading.stored_states import states_of
-from forebay_state_api.versions.figures import COUNTS
+from forebay_state_processor.reading.stored_states import states_of
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
     from forebay_console.watching.content import ContentReader
-    from forebay_state_api.observing import VersionFigures
-    from forebay_state_api.reading.changes import Change
-    from forebay_state_api.versions.manifest import Manifest
+    from forebay_engine.versions.format.manifest import Manifest
+    from forebay_state_processor.observing import VersionFigures
+    from forebay_state_processor.reading.changes import Change
 
 _ROWS: Final = 200
 """The most changes that are shown."""

@@ -11,12 +11,12 @@ from forebay_console.charts import Strip, strips
 from forebay_console.pages import formats
 from forebay_console.pages.csv_text import csv_text
 from forebay_state_api.contract.file_names import data_version
-from forebay_state_api.observing.key_groups import cells_of
+from forebay_state_processor.observing.key_groups import cells_of
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
+    from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.contract.files import StateFile
-    from forebay_state_api.versions.manifest import Manifest
 
 _STRIPS: Final = 3_000
 """The most files that are drawn."""

@@ -12,14 +12,14 @@ from forebay_console.charts import Cell, grid
 from forebay_console.pages import formats
 from forebay_console.pages.csv_text import csv_text
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.observing import KeyGroups, key_groups_of
+from forebay_state_processor.observing import KeyGroups, key_groups_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
     from forebay_console.watching import OperatorView
-    from forebay_state_api.versions.layout import Coordinates
-    from forebay_state_api.versions.manifest import Manifest
+    from forebay_engine.versions.format.layout import Coordinates
+    from forebay_engine.versions.format.manifest import Manifest
 
 _SQUARES: Final = 2_048
 """The most squares of the map."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.errors import ForebayError
-from forebay_state_api.reading.arrow_types import jsonable
+from forebay_state_processor.reading.arrow_types import jsonable
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
     from forebay_console.watching.content import ContentReader, KeyContent
-    from forebay_state_api.observing import VersionFigures
+    from forebay_state_processor.observing import VersionFigures
 
 _VERSIONS: Final = 20
 """The most versions that a history looks at."""

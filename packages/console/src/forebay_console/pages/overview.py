@@ -11,7 +11,7 @@ import attrs
 from forebay_console.charts import stacked
 from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.phase_families import NAMES
-from forebay_state_api.observing import StoredOperator, Timeline
+from forebay_state_processor.observing import StoredOperator, Timeline
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -27,7 +27,7 @@ from forebay_console.pages.compaction import compaction
 from forebay_console.pages.difference import difference
 from forebay_console.pages.faults import Faults
 from forebay_console.pages.files import files, files_csv
-from forebay_console.pages.kept import kept
+from forebay_console.pages.kept_files import kept
 from forebay_console.pages.key_groups import key_groups, key_groups_csv
 from forebay_console.pages.keys import keys
 from forebay_console.pages.overview import overview, row_of
@@ -37,8 +37,8 @@ from forebay_console.pages.timeline import WINDOWS, timeline
 from forebay_console.pages.version import version, version_number
 from forebay_console.watching.content import ContentReader
 from forebay_console.watching.exposition import StateDirectoryCollector
+from forebay_engine.versions.format.directory_contents import name_of
 from forebay_state_api.errors import ForebayError
-from forebay_state_api.versions.contents import name_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -11,13 +11,13 @@ from forebay_console.pages import formats
 from forebay_console.pages.phase_families import FAMILIES, NAMES, by_family, family_of
 from forebay_console.watching.summaries import VersionSummary
 from forebay_state_api.metrics import KEYED, Phase
-from forebay_state_api.observing import Timeline
-from forebay_state_api.observing.evidence import Evidence
-from forebay_state_api.observing.explaining import Explanation, explain
+from forebay_state_processor.observing import Timeline
+from forebay_state_processor.observing.evidence import Evidence
+from forebay_state_processor.observing.explaining import Explanation, explain
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
-    from forebay_state_api.observing import SubtaskFigures, VersionFigures
+    from forebay_state_processor.observing import SubtaskFigures, VersionFigures
 
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
 """The number of a version: no longer than those that storage has."""

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_console.watching.sizes import StateSizes
+from forebay_engine.versions.format.epochs import RunVersion
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.reading.choosing import ReadFrom
-from forebay_state_api.reading.feed import ChangeFeed
-from forebay_state_api.reading.key_text import keys_of
-from forebay_state_api.reading.look_up import found_rows, namespace_of
-from forebay_state_api.reading.positions import Position, is_stored
-from forebay_state_api.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_api.versions.epochs import RunVersion
+from forebay_state_processor.reading.feed import ChangeFeed
+from forebay_state_processor.reading.history_positions import Position, is_stored
+from forebay_state_processor.reading.key_text import keys_of
+from forebay_state_processor.reading.look_up import found_rows, namespace_of
+from forebay_state_processor.reading.snapshot import Snapshot, snapshot_of
+from forebay_state_processor.reading.version_choice import ReadFrom
 
 if TYPE_CHECKING:
     from forebay_console.watching.operator import WatchedOperator
-    from forebay_state_api.observing import VersionFigures
-    from forebay_state_api.reading.changes import Change
-    from forebay_state_api.reading.rows import StateRow
     from forebay_state_api.settings import Settings
+    from forebay_state_processor.observing import VersionFigures
+    from forebay_state_processor.reading.changes import Change
+    from forebay_state_processor.reading.rows import StateRow
 
 PART_BYTES: Final = 256_000_000
 """The largest part of a version, of one subtask, that the console compares, or reads for sizes."""

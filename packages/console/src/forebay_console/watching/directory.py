@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_console.watching.fresh import Fresh
 from forebay_console.watching.operator import OperatorView, WatchedOperator
-from forebay_state_api.observing import FoundOperators, StoredOperator, find_operators
-from forebay_state_api.observing.several import for_each
+from forebay_console.watching.refreshed_value import Fresh
+from forebay_state_processor.observing import FoundOperators, StoredOperator, find_operators
+from forebay_state_processor.observing.parallel_requests import for_each
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage

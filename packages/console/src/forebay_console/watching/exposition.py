@@ -24,14 +24,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from forebay_console.watching.operator import HISTORY
+from forebay_engine.versions.format.figures import COUNTS
 from forebay_state_api.metrics import KEYED, Kind, Phase
-from forebay_state_api.versions.figures import COUNTS
 
 if TYPE_CHECKING:
     from forebay_console.watching.directory import Look, StateDirectory
     from forebay_console.watching.summaries import VersionSummary
     from forebay_state_api.metrics import Metric as Definition
-    from forebay_state_api.observing import StoredOperator
+    from forebay_state_processor.observing import StoredOperator
 
 _PHASE: Final = "phase_seconds"
 _COMMITS: Final = "commits"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_console.watching.fresh import Fresh
+from forebay_console.watching.refreshed_value import Fresh
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from cachetools import LRUCache
 
-from forebay_console.watching.fresh import Fresh
-from forebay_console.watching.kept import Kept, KeptReader
+from forebay_console.watching.kept_files import Kept, KeptReader
+from forebay_console.watching.refreshed_value import Fresh
 from forebay_console.watching.sizes import KnownSizes
 from forebay_console.watching.summaries import Summaries, VersionSummary
+from forebay_engine.versions.format.manifest import Manifest, read_manifest
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
-from forebay_state_api.observing import (
+from forebay_state_processor.observing import (
     HistoryReader,
     OperatorListing,
     PagedListing,
@@ -26,10 +27,9 @@ from forebay_state_api.observing import (
     VersionFigures,
     symptoms_of,
 )
-from forebay_state_api.observing import OperatorView as TopView
-from forebay_state_api.observing.several import for_each
-from forebay_state_api.observing.watching import VERSIONS
-from forebay_state_api.versions.manifest import Manifest, read_manifest
+from forebay_state_processor.observing import OperatorView as TopView
+from forebay_state_processor.observing.parallel_requests import for_each
+from forebay_state_processor.observing.watching import VERSIONS
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage

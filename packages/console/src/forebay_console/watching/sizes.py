@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from cachetools import LRUCache
 
-from forebay_console.watching.fresh import Fresh
+from forebay_console.watching.refreshed_value import Fresh
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from forebay_state_api.observing import VersionFigures
+    from forebay_state_processor.observing import VersionFigures
 
 _VERSIONS: Final = 16
 """Versions whose sizes are kept in memory; they never change."""

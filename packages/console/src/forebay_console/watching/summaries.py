@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from cachetools import LRUCache
 
-from forebay_state_api.versions.figures import COUNTS
+from forebay_engine.versions.format.figures import COUNTS
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.observing import VersionFigures
+    from forebay_state_processor.observing import VersionFigures
 
 _KEPT: Final = 20_000
 

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from forebay_spark_runtime.arrow.row_tests import PassedRows
+from forebay_engine.isolation.failed_record import FailedRecord
+from forebay_spark_runtime.arrow.row_checks import PassedRows
 from forebay_spark_runtime.arrow.rows_out import RowWriter
-from forebay_state_api.engine.failed_record import FailedRecord
 
 
 class FailedRowWriter:

@@ -17,13 +17,13 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql.types import StructField, UserDefinedType
 
+from forebay_engine.execution.rows import row_class
 from forebay_spark_runtime.arrow.spark_objects import (
     DeclaredType,
     MarkedStruct,
     declared_types_of,
     marked_struct,
 )
-from forebay_state_api.engine.rows import row_class
 
 ColumnReader: TypeAlias = Callable[[Any], list[Any]]
 """Converts an Arrow array to Python values."""

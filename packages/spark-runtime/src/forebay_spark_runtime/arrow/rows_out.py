@@ -15,10 +15,10 @@ from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
+from forebay_engine.execution.rows import check_awaited
 from forebay_spark_runtime.arrow.conversion_errors import plain_reason
 from forebay_spark_runtime.arrow.values_out import escaped, infinities, value_kind, wide_type
 from forebay_state_api.codecs.field_names import as_declared, with_declared_names
-from forebay_state_api.engine.rows import check_awaited
 from forebay_state_api.errors import OutputSchemaError
 
 _CODES: Final = {8: "b", 16: "h", 32: "i", 64: "q"}

@@ -17,7 +17,7 @@ from forebay_spark_runtime.data_source.change_reader import (
     offset_of,
     position_of,
 )
-from forebay_state_api.reading import Position
+from forebay_state_processor.reading import Position
 
 
 class AdmittingChangeReader(ChangeReader, SupportsTriggerAvailableNow):

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from forebay_engine.versions.format.markers import list_version
 from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted, spark_schema
 from forebay_spark_runtime.data_source.held_positions import HeldPositions
 from forebay_spark_runtime.data_source.options import ReadOptions, chosen
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.reading import START, ChangeFeed, Position, open_feed
-from forebay_state_api.reading.choosing import version_named
-from forebay_state_api.reading.feed import DifferencePart
-from forebay_state_api.versions.markers import list_version
+from forebay_state_processor.reading import START, ChangeFeed, Position, open_feed
+from forebay_state_processor.reading.feed import DifferencePart
+from forebay_state_processor.reading.version_choice import version_named
 
 if TYPE_CHECKING:
     import pyarrow as pa

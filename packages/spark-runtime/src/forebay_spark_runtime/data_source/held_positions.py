@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from forebay_state_api.reading import START, ChangeFeed, Position
+from forebay_state_processor.reading import START, ChangeFeed, Position
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from forebay_state_api.versions.pins import Pin
+    from forebay_engine.versions.choosing.pins import Pin
 
 
 class HeldPositions:

@@ -10,17 +10,17 @@ from typing import Any, Final, Self
 
 import attrs
 
+from forebay_engine.versions.choosing.pins import LEASE, checked_lease
+from forebay_engine.versions.format.directory_contents import listed, stored_queries
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.reading import Position
-from forebay_state_api.reading.choosing import reader_settings, version_named
-from forebay_state_api.reading.difference import HELD_BYTES
 from forebay_state_api.settings import BYTES, DURATION, PREFIX, Setting
 from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
-from forebay_state_api.versions.contents import listed, stored_queries
-from forebay_state_api.versions.pins import LEASE, checked_lease
+from forebay_state_processor.reading import Position
+from forebay_state_processor.reading.difference import HELD_BYTES
+from forebay_state_processor.reading.version_choice import reader_settings, version_named
 
 _FLAGS: Final = ("changes", "flat", "old", "provisional", "pushdown", "showExpired", "undo")
 _TEXTS: Final = ("keyGroups", "keys", "namespace", "query", "state", "stateDir", "uid")

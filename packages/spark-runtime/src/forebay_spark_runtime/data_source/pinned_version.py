@@ -11,19 +11,19 @@ import attrs
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.pins import renew_pin
 from forebay_spark_runtime.arrow.spark_types import spark_schema
 from forebay_spark_runtime.data_source.options import ReadOptions
 from forebay_state_api.codecs import stored_codec
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
-from forebay_state_api.reading import ALL, Position, Snapshot
-from forebay_state_api.reading.choosing import ReadFrom
-from forebay_state_api.reading.json_keys import keys_from_json, namespace_from_json
-from forebay_state_api.reading.positions import is_stored
-from forebay_state_api.reading.snapshot import snapshot_of
-from forebay_state_api.reading.version_content import VersionPart
-from forebay_state_api.versions.finality import Shown
-from forebay_state_api.versions.pins import renew_pin
+from forebay_state_processor.reading import ALL, Position, Snapshot
+from forebay_state_processor.reading.history_positions import is_stored
+from forebay_state_processor.reading.json_keys import keys_from_json, namespace_from_json
+from forebay_state_processor.reading.snapshot import snapshot_of
+from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_content import VersionPart
 
 
 @attrs.frozen(kw_only=True)

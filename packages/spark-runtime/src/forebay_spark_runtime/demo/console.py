@@ -12,7 +12,7 @@ from forebay_state_api.plugins import plugins
 if TYPE_CHECKING:
     from forebay_spark_runtime.demo.directory import DemoDirectory
 
-_FOREBAY: Final = "from forebay_state_api.commands.main import main; main()"
+_FOREBAY: Final = "from forebay_cli.main import main; main()"
 _PATIENCE_S: Final = 10.0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from forebay_state_api.versions.markers import VersionListing, list_version
+from forebay_engine.versions.format.markers import VersionListing, list_version
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from forebay_engine.versions import OperatorStorage, operator_folder
+from forebay_engine.versions.choosing.reader import open_version
 from forebay_spark_runtime.demo.spark import UID
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import OperatorStorage, operator_folder
-from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.demo.directory import DemoDirectory

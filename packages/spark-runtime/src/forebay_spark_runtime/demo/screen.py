@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from rich.table import Table
 
+from forebay_cli.output import rich_console
 from forebay_spark_runtime.demo.carried_delay import LATE, TURNAROUND
 from forebay_spark_runtime.demo.flights import MONTHS, YEAR, month_name
-from forebay_state_api.commands import rich_console
 
 if TYPE_CHECKING:
     from rich.console import Console

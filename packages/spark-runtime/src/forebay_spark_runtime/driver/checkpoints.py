@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError
 
+from forebay_engine.versions import Checkpoint
+from forebay_engine.versions.cleaning.janitor import pass_every
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.settings import PREFIX, resolve_settings
-from forebay_state_api.versions import Checkpoint
-from forebay_state_api.versions.janitor import pass_every
 
 _log = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from forebay_engine.versions.format import layout
 from forebay_spark_runtime.driver import probe
 from forebay_spark_runtime.driver.session import configuration, default_parallelism, is_connect
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
@@ -30,7 +31,6 @@ from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import layout
 
 CLOCK_LIMIT_S: Final = 1.0
 """How far a clock may be from the driver's: TTL and processing-time timers depend on it."""
@@ -39,6 +39,9 @@ _OWN: Final = frozenset({"host", "user", "executable", "memory limit", "clock", 
 _IN_TIME: Final = "as the driver's"
 _OVERHEAD: Final = "spark.executor.memoryOverhead"
 _PYTHON_MEMORY: Final = "spark.executor.pyspark.memory"
+_COMMAND: Final = "forebay-cli"
+_NOT_OF_JOBS: Final = {_COMMAND, "forebay-console", "forebay-testing"}
+"""Packages that a driver may have and no executor needs."""
 _MEMORY: Final = ("spark.executor.memory", _OVERHEAD, _PYTHON_MEMORY, "spark.executor.cores")
 
 
@@ -63,7 +66,7 @@ class Diagnosis:
     problems: Sequence[str]
     """A sentence or two each: the process, what is wrong, the fix. Empty where all is well."""
     notes: Sequence[str]
-    """The parts that could not be examined, and the reasons."""
+    """The parts that could not be examined, with the reasons, and what is worth installing."""
 
     def __str__(self) -> str:
         """Return the table, the problems and the notes."""
@@ -102,7 +105,7 @@ def doctor(spark: Any, state_dir: str | None = None) -> Diagnosis:
     packages = _packages()
     marker = f"{layout.PROBES}/{random_id()}/driver"
     arguments = (packages, directory, settings.storage_options(), marker)
-    notes: list[str] = []
+    notes = [] if _COMMAND in _installed() else [f"no command forebay: pip install {_COMMAND}"]
     problems: list[str] = []
     with _marked(directory, settings, marker):
         driver = _process_report("driver", probe.describe(*arguments), clock="")
@@ -122,10 +125,13 @@ def _settings(spark: Any, state_dir: str | None) -> Settings:
     return resolve_with_plugins(given, overrides={"state.dir": state_dir})
 
 
+def _installed() -> set[str]:
+    return {str(each.metadata["Name"]) for each in metadata.distributions()}
+
+
 def _packages() -> list[str]:
-    """Return Forebay's packages that are installed here, and their dependencies."""
-    installed = {str(each.metadata["Name"]) for each in metadata.distributions()}
-    ours = sorted(name for name in installed if name.startswith("forebay-"))
+    """Return Forebay's packages of a job that are installed here, and their dependencies."""
+    ours = sorted(name for name in _installed() - _NOT_OF_JOBS if name.startswith("forebay-"))
     needed = [
         line for name in ours for line in metadata.requires(name) or () if "extra ==" not in line
     ]

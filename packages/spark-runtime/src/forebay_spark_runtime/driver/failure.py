@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
+from forebay_engine.versions.choosing.fencing import two_operators
 from forebay_state_api import errors
 from forebay_state_api.errors import (
     AbandonedTimelineError,
@@ -20,7 +21,6 @@ from forebay_state_api.errors import (
     IncompatibleTypeError,
     Location,
 )
-from forebay_state_api.versions.fencing import two_operators
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_engine.versions import OperatorStorage, RunIdentity, operator_folder
+from forebay_engine.versions.choosing.finality import mark_final
+from forebay_engine.versions.format.epochs import read_record
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import OperatorStorage, RunIdentity, operator_folder
-from forebay_state_api.versions.epochs import read_record
-from forebay_state_api.versions.finality import mark_final
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.driver.options import KeyedOptions

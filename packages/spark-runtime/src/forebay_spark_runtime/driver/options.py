@@ -9,10 +9,7 @@ from typing import Any, Final
 import attrs
 from pyspark.sql.types import UserDefinedType
 
-from forebay_spark_runtime.driver import session as sessions
-from forebay_spark_runtime.driver.parallelism import warn_of_parallelism
-from forebay_state_api.codecs.field_names import spelled_otherwise
-from forebay_state_api.engine.arguments import (
+from forebay_engine.execution.arguments import (
     ERROR_COLUMN,
     checked_flag,
     checked_lateness,
@@ -22,15 +19,18 @@ from forebay_state_api.engine.arguments import (
     is_count,
     no_event_time,
 )
+from forebay_engine.versions import Checkpoint, RestoreFrom
+from forebay_engine.versions.format.keyed_by import UNKNOWN, KeyedBy
+from forebay_engine.versions.format.layout import escaped
+from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.driver.parallelism import warn_of_parallelism
+from forebay_state_api.codecs.field_names import spelled_otherwise
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import PREFIX, Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
-from forebay_state_api.versions import Checkpoint, RestoreFrom
-from forebay_state_api.versions.keyed_by import UNKNOWN, KeyedBy
-from forebay_state_api.versions.layout import escaped
 
 
 @attrs.frozen(kw_only=True)

@@ -69,10 +69,18 @@ def _version(name: str) -> str:
 
 
 def _plugins() -> str:
+    """Return the names of the plugins that a job may use: those that offer more than commands."""
     try:
         from forebay_state_api.plugins import plugins
+        from forebay_state_api.plugins.kinds import COMMANDS
 
-        return ", ".join(sorted(each.plugin for each in plugins().installed()))
+        return ", ".join(
+            sorted(
+                each.plugin
+                for each in plugins().installed()
+                if each.problems or set(each.offers) != {COMMANDS.noun}
+            )
+        )
     except Exception as error:  # noqa: BLE001 - the report includes whatever a plugin raises
         return f"{type(error).__name__}: {error}"
 
@@ -107,9 +115,9 @@ def _memory_limit() -> str:
 
 def _refusals(directory: str, options: Mapping[str, Any], marker: str) -> list[str]:
     try:
+        from forebay_engine.versions.cleaning.storage_probe import examine
         from forebay_state_api.contract.object_storage import ObjectNotFoundError
         from forebay_state_api.storage.opening import open_storage
-        from forebay_state_api.versions.storage_probe import examine
     except ImportError as error:
         return [f"storage was not probed, for {error.name or error} cannot be imported"]
     try:

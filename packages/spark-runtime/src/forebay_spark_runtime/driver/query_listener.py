@@ -37,7 +37,7 @@ from forebay_state_api.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from forebay_state_api.versions import Checkpoint
+    from forebay_engine.versions import Checkpoint
 
 _log = logging.getLogger(__name__)
 

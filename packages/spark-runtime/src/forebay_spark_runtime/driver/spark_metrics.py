@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from forebay_engine.calls.wait_metrics import WAIT
 from forebay_spark_runtime.driver.operator_batch import OperatorBatch
-from forebay_state_api.calls.wait_metrics import WAIT
 from forebay_state_api.metrics import KEYED, Kind, Level, Metric
 
 _log = logging.getLogger(__name__)

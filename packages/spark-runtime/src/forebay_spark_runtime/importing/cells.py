@@ -16,7 +16,7 @@ from forebay_state_api.contract.changes import Shape
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.reading.stored_states import StateInfo
+    from forebay_state_processor.reading.stored_states import StateInfo
 
 MISFITS: Final = (TypeError, ValueError, ArithmeticError)
 """Raised for a value that is not of the declared type, and for one that Python cannot represent."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
-from forebay_state_api.commands.conf_options import conf_values
-from forebay_state_api.commands.function_option import loaded_function
-from forebay_state_api.commands.progress import shown_progress
-from forebay_state_api.commands.report import json_option, print_json
+from forebay_cli.options.conf import conf_values
+from forebay_cli.options.function import loaded_function
+from forebay_cli.output.progress import shown_progress
+from forebay_cli.output.report import json_option, print_json
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import DURATION
 

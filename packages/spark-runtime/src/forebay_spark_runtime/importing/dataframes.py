@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_engine.execution.arguments import checked_parallelism, checked_uid
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.importing.frames import Frames, rows_of
 from forebay_spark_runtime.importing.table_task import ImportPlan
-from forebay_state_api.engine.arguments import checked_parallelism, checked_uid
-from forebay_state_api.importing.first_version import (
+from forebay_state_api.plugins import plugins
+from forebay_state_processor.importing.first_version import (
     Imported,
     NewOperator,
     check_savepoint,
     new_operator,
 )
-from forebay_state_api.plugins import plugins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from forebay_engine.versions.publishing import ImportedPart
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.importing.checked_tables import CheckedTables
-    from forebay_state_api.importing.declared_states import DeclaredStates
     from forebay_state_api.keys import KeyGroupRange
-    from forebay_state_api.reading.snapshot import Snapshot
-    from forebay_state_api.reading.stored_states import StateInfo
-    from forebay_state_api.versions.imported import ImportedPart
+    from forebay_state_processor.importing.checked_tables import CheckedTables
+    from forebay_state_processor.importing.declared_states import DeclaredStates
+    from forebay_state_processor.reading.snapshot import Snapshot
+    from forebay_state_processor.reading.stored_states import StateInfo
 
 
 @attrs.frozen(kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
+from forebay_engine.versions.cleaning.deletions import delete_or_leave
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.options import checked_dataframe, shared_directory
@@ -16,16 +17,15 @@ from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.importing.table_task import ANSWER, TABLE, PartAnswer, TableTask
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.importing.tables import TableLayout
 from forebay_state_api.plugins.configuring import resolve_with_plugins
-from forebay_state_api.reading.choosing import ReadFrom
-from forebay_state_api.versions.leftovers import delete_or_leave
+from forebay_state_processor.importing.tables import TableLayout
+from forebay_state_processor.reading.version_choice import ReadFrom
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from forebay_engine.versions.publishing import ImportedPart
     from forebay_spark_runtime.importing.table_task import ImportPlan
-    from forebay_state_api.versions.imported import ImportedPart
 
 _KEY = "key"
 _GROUP = "key_group"

@@ -16,8 +16,8 @@ from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.importing.tws_query import TwsQuery, Variable
-    from forebay_state_api.importing.declared_states import DeclaredStates
-    from forebay_state_api.reading.stored_states import StateInfo
+    from forebay_state_processor.importing.declared_states import DeclaredStates
+    from forebay_state_processor.reading.stored_states import StateInfo
 
 _MICROSECOND = timedelta(microseconds=1)
 

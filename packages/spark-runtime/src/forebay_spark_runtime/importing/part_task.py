@@ -27,18 +27,18 @@ from forebay_spark_runtime.worker_process.garbage_collection import begin_task, 
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.contract.backend import NO_TIME, Opening
 from forebay_state_api.contract.changes import Changes
-from forebay_state_api.importing.part import ImportedTimer, PartWriter, number_of
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.plugins import plugins
-from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_processor.importing.subtask_part import ImportedTimer, PartWriter, number_of
+from forebay_state_processor.reading.version_choice import ReadFrom
 
 if TYPE_CHECKING:
+    from forebay_engine.versions.publishing import ImportedPart
     from forebay_spark_runtime.importing.mapping import TakenState
-    from forebay_state_api.importing.declared_states import DeclaredStates
     from forebay_state_api.job.timers import TimeDomain
-    from forebay_state_api.reading.stored_states import StateInfo
     from forebay_state_api.settings import Settings
-    from forebay_state_api.versions.imported import ImportedPart
+    from forebay_state_processor.importing.declared_states import DeclaredStates
+    from forebay_state_processor.reading.stored_states import StateInfo
 
 STATE: Final = "state"
 GROUP: Final = "key_group"

@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from forebay_engine.execution.arguments import checked_uid
+from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.format.epochs import RunVersion
+from forebay_engine.versions.publishing import ImportTarget
 from forebay_spark_runtime.importing.frames import Frames, rows_of
 from forebay_spark_runtime.importing.table_task import ImportPlan
-from forebay_state_api.engine.arguments import checked_uid
-from forebay_state_api.importing.replacing import (
+from forebay_state_processor.importing.replacing import (
     Replaced,
     imported_at_us,
     open_next_version,
     publish_copy,
     stored_types,
 )
-from forebay_state_api.importing.version_edit import VersionEdit
-from forebay_state_api.reading.snapshot import snapshot_of
-from forebay_state_api.reading.version_content import VersionPart
-from forebay_state_api.versions.epochs import RunVersion
-from forebay_state_api.versions.finality import Shown
-from forebay_state_api.versions.imported import ImportTarget
+from forebay_state_processor.importing.version_edit import VersionEdit
+from forebay_state_processor.reading.snapshot import snapshot_of
+from forebay_state_processor.reading.version_content import VersionPart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from forebay_engine.versions.publishing import ImportedPart
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.importing.checked_tables import CheckedTables
-    from forebay_state_api.importing.tables import TableLayout
-    from forebay_state_api.importing.version_edit import StoredTypes
     from forebay_state_api.keys import KeyGroupRange
-    from forebay_state_api.reading.snapshot import Snapshot
-    from forebay_state_api.reading.stored_states import StateInfo
-    from forebay_state_api.versions.imported import ImportedPart
+    from forebay_state_processor.importing.checked_tables import CheckedTables
+    from forebay_state_processor.importing.tables import TableLayout
+    from forebay_state_processor.importing.version_edit import StoredTypes
+    from forebay_state_processor.reading.snapshot import Snapshot
+    from forebay_state_processor.reading.stored_states import StateInfo
 
 
 @attrs.frozen(kw_only=True)
@@ -113,8 +113,8 @@ def replace_state(
 ) -> Replaced:
     """Replace the version that a stopped query opens next by a copy with DataFrames in it.
 
-    As `forebay_state_api.importing.replace_state`, where a task edits the part of each subtask: it
-    needs memory for that part, and local disk for the rows.
+    As `forebay_state_processor.importing.replace_state`, where a task edits the part of each
+    subtask: it needs memory for that part, and local disk for the rows.
 
     :param tables: state → the rows that replace all of its rows, in the columns of
         `Snapshot.to_arrow`; or one DataFrame in those of `Snapshot.table`, which replaces the

@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from forebay_engine.versions.publishing import ImportedPart
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.importing.checked_tables import CheckedTables
 from forebay_state_api.keys import key_group_range_of
-from forebay_state_api.reading.choosing import ReadFrom
-from forebay_state_api.versions.imported import ImportedPart
+from forebay_state_processor.importing.checked_tables import CheckedTables
+from forebay_state_processor.reading.version_choice import ReadFrom
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.importing.tables import TableLayout
     from forebay_state_api.keys import KeyGroupRange
-    from forebay_state_api.reading.stored_states import StateInfo
     from forebay_state_api.settings import Settings
+    from forebay_state_processor.importing.tables import TableLayout
+    from forebay_state_processor.reading.stored_states import StateInfo
 
 TABLE: Final = "table"
 FIRST: Final = 1

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
+from forebay_engine.versions.cleaning.deletions import delete_or_leave
+from forebay_engine.versions.publishing import ImportedPart, ImportTarget, check_vacant, publish
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.importing.part_task import (
     COUNTED,
@@ -22,18 +24,11 @@ from forebay_spark_runtime.importing.tws_query import CONTENT, KEY, TwsQuery
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.progress import Progress
-from forebay_state_api.versions.imported import (
-    ImportedPart,
-    ImportTarget,
-    check_vacant,
-    publish,
-)
-from forebay_state_api.versions.leftovers import delete_or_leave
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
+    from forebay_state_processor.importing.checkpoint_copy import CheckpointCopy
 
 _SHOWN: Final = 10
 """Rows that an error names."""

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_engine.execution.arguments import (
+    checked_max_parallelism,
+    checked_parallelism,
+    checked_uid,
+)
+from forebay_engine.versions.publishing import ImportTarget
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.importing.mapping import Wanted, taken_states
 from forebay_spark_runtime.importing.part_task import ImportPlan
 from forebay_spark_runtime.importing.takeover import Takeover
 from forebay_spark_runtime.importing.tws_query import TwsQuery
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
-from forebay_state_api.engine.arguments import (
-    checked_max_parallelism,
-    checked_parallelism,
-    checked_uid,
-)
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.importing.checkpoint_copy import CheckpointCopy
-from forebay_state_api.importing.declared_states import DeclaredStates
-from forebay_state_api.importing.part import NO_WATERMARK
-from forebay_state_api.importing.spark_checkpoint import StoppedQuery, watermark_ms_after
 from forebay_state_api.plugins import plugins
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located, scheme_of
-from forebay_state_api.versions.imported import ImportTarget
+from forebay_state_processor.importing.checkpoint_copy import CheckpointCopy
+from forebay_state_processor.importing.declared_states import DeclaredStates
+from forebay_state_processor.importing.spark_checkpoint import StoppedQuery, watermark_ms_after
+from forebay_state_processor.importing.subtask_part import NO_WATERMARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ from pyspark.sql import types as T  # noqa: N812 - the customary name
 
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.importing.spark_checkpoint import StoppedQuery
 from forebay_state_api.job.timers import TimeDomain
+from forebay_state_processor.importing.spark_checkpoint import StoppedQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forebay_engine.execution.identity import SubtaskIdentity
+from forebay_engine.execution.subtask import Subtask
 from forebay_spark_runtime.arrow.keys_in import canonical_column, keys_of_columns
 from forebay_spark_runtime.arrow.rows_in import (
     INSTANTS,
@@ -24,8 +26,6 @@ from forebay_spark_runtime.arrow.rows_in import (
 from forebay_spark_runtime.arrow.spark_objects import DeclaredType
 from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.worker_process.task_identity import moved
-from forebay_state_api.engine.identity import SubtaskIdentity
-from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import subtask_of
 

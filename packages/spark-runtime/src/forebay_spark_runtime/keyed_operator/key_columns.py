@@ -15,11 +15,11 @@ from typing import Any, Final
 import attrs
 from pyspark.sql import types as spark
 
+from forebay_engine.execution.arguments import checked_key_alias
+from forebay_engine.versions.format.key_types import KeyType
+from forebay_engine.versions.format.keyed_by import KeyColumn
 from forebay_spark_runtime.driver.options import no_column
-from forebay_state_api.engine.arguments import checked_key_alias
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.versions.key_types import KeyType
-from forebay_state_api.versions.keyed_by import KeyColumn
 
 _DAY_US: Final = "86400000000"
 

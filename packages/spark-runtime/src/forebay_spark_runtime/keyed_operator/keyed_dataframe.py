@@ -19,6 +19,22 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from forebay_engine.execution.arguments import (
+    ERROR_COLUMN,
+    checked_error_column,
+    checked_error_limit,
+    checked_restore,
+)
+from forebay_engine.execution.pickling import pickled_function
+from forebay_engine.execution.record_methods import (
+    flat_map_callable,
+    function_name,
+    map_callable,
+    record_methods,
+    takes_context,
+)
+from forebay_engine.versions import RestoreFrom
+from forebay_engine.versions.format.keyed_by import KeyedBy
 from forebay_spark_runtime.arrow.error_column import (
     FAILED_RECORD,
     refuse_not_null,
@@ -49,20 +65,6 @@ from forebay_spark_runtime.keyed_operator.plan import (
 from forebay_spark_runtime.keyed_operator.reduce import running_reduce
 from forebay_spark_runtime.keyed_operator.task import SubtaskJob
 from forebay_spark_runtime.keyed_operator.with_state import WithState
-from forebay_state_api.engine.arguments import (
-    ERROR_COLUMN,
-    checked_error_column,
-    checked_error_limit,
-    checked_restore,
-)
-from forebay_state_api.engine.pickling import pickled_function
-from forebay_state_api.engine.record_methods import (
-    flat_map_callable,
-    function_name,
-    map_callable,
-    record_methods,
-    takes_context,
-)
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import (
     AggregateFunction,
@@ -80,8 +82,6 @@ from forebay_state_api.job.functions import (
     MapFunction,
 )
 from forebay_state_api.job.ttl import StateTtlConfig
-from forebay_state_api.versions import RestoreFrom
-from forebay_state_api.versions.keyed_by import KeyedBy
 
 __all__ = [
     "BroadcastConnectedDataFrame",

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from forebay_engine.execution.record_methods import Adapter, form_of, function_name
 from forebay_spark_runtime.arrow.rows_out import RowOrder, RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.engine.record_methods import Adapter, form_of, function_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import ReduceFunction
 from forebay_state_api.job.context import RuntimeContext

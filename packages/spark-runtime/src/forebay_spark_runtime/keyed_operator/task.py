@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark import TaskContext
 
+from forebay_engine.execution.loop_thread import loop_thread
+from forebay_engine.execution.pickling import unpickled
+from forebay_engine.execution.record_methods import awaits_anything
+from forebay_engine.execution.subtask_metrics import Measures, phase_figures
+from forebay_engine.isolation.failed_record import ErrorRows
 from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
-from forebay_spark_runtime.arrow.row_tests import RowTests
+from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
@@ -32,15 +37,10 @@ from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import NO_TIME
-from forebay_state_api.engine.failed_record import ErrorRows
-from forebay_state_api.engine.loop_thread import loop_thread
-from forebay_state_api.engine.measures import Measures, phase_figures
-from forebay_state_api.engine.pickling import unpickled
-from forebay_state_api.engine.record_methods import awaits_anything
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.subtask import Subtask
+    from forebay_engine.execution.subtask import Subtask
 
 
 @attrs.frozen(kw_only=True)

@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from forebay_engine.execution.record_methods import Adapter
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.engine.record_methods import Adapter
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import ValueStateDescriptor

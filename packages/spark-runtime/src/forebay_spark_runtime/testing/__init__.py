@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from forebay_spark_runtime.testing.harness import FunctionHarness
-from forebay_state_api.testing import HarnessChain, ManualClock, VirtualClock
+from forebay_testing import HarnessChain, ManualClock, VirtualClock
 
 __all__ = ["FunctionHarness", "HarnessChain", "ManualClock", "VirtualClock"]

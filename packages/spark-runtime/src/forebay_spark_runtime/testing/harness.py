@@ -7,15 +7,15 @@ from typing import Any, Self
 
 from pyspark import cloudpickle
 
+import forebay_testing as testing
+from forebay_engine.execution.pickling import pickled_function
 from forebay_spark_runtime.keyed_operator.with_state import WithState
 from forebay_spark_runtime.testing.output_rows import OutputRows
-from forebay_state_api import testing
-from forebay_state_api.engine.pickling import pickled_function
 from forebay_state_api.job.ttl import StateTtlConfig
 
 
 class FunctionHarness(testing.FunctionHarness):
-    """The harness of ``forebay_state_api.testing``, with a ``schema`` as in ``process``.
+    """The harness of ``forebay_testing``, with a ``schema`` as in ``process``.
 
     It copies functions in the way in which Spark's workers get them.
     """

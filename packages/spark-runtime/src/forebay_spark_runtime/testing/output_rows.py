@@ -12,7 +12,7 @@ from forebay_spark_runtime.arrow.error_column import (
     with_error_column,
 )
 from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
-from forebay_spark_runtime.arrow.row_tests import RowTests
+from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_objects import declared_types_of

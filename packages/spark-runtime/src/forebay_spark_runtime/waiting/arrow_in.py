@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import attrs
 
+from forebay_engine.execution.rows import row_class
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS, RowReader, UnreadableValueError
 from forebay_spark_runtime.arrow.spark_objects import DeclaredType
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_state_api.calls.policies import Rate
-from forebay_state_api.engine.rows import row_class
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
 SEGMENT_BYTES: Final = 4 << 20

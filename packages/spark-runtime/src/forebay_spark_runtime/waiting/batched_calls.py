@@ -7,12 +7,12 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
+from forebay_engine.calls.caller import Caller
+from forebay_engine.calls.retry import RecordTries
+from forebay_engine.calls.worker_slots import NEVER, WorkerSlot
 from forebay_spark_runtime.waiting.answer_window import AnswerWindow, RowSegment
 from forebay_spark_runtime.waiting.input_queue import InputQueue
-from forebay_state_api.calls.caller import Caller
 from forebay_state_api.calls.policies import Batch, Verdict, seconds
-from forebay_state_api.calls.retry import RecordTries
-from forebay_state_api.calls.worker_slots import NEVER, WorkerSlot
 from forebay_state_api.errors import FunctionError
 
 

@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from itertools import takewhile
 from typing import Any, Final
 
+from forebay_engine.calls.caller import MEASURED_TRIES, Caller, NoClient, ReplaceableClient
+from forebay_engine.calls.current_call import CURRENT
+from forebay_engine.calls.worker_slots import Sweeper, WorkerSlot
 from forebay_spark_runtime.waiting.answer_window import (
     Emit,
     OrderedWindow,
@@ -22,10 +25,7 @@ from forebay_spark_runtime.waiting.answer_window import (
 )
 from forebay_spark_runtime.waiting.batched_calls import BatchCollector, call_together
 from forebay_spark_runtime.waiting.input_queue import InputQueue
-from forebay_state_api.calls.caller import MEASURED_TRIES, Caller, NoClient, ReplaceableClient
-from forebay_state_api.calls.current_call import CURRENT
 from forebay_state_api.calls.policies import AsyncFunction, CallPolicy
-from forebay_state_api.calls.worker_slots import Sweeper, WorkerSlot
 from forebay_state_api.metrics.calls import Counts
 
 SAMPLED: Final = 8

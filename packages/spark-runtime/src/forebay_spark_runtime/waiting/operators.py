@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType
 
+from forebay_engine.execution.arguments import COLUMN, checked_error_column
 from forebay_spark_runtime.arrow.error_column import refuse_not_null
 from forebay_spark_runtime.arrow.input_types import check_carried, check_readable, schema_of
 from forebay_spark_runtime.arrow.spark_objects import declared_types_of
@@ -36,7 +37,6 @@ from forebay_spark_runtime.waiting.options import (
 from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
 from forebay_spark_runtime.waiting.spec import WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
-from forebay_state_api.engine.arguments import COLUMN, checked_error_column
 from forebay_state_api.errors import ConfigurationError
 
 _PARTITION: Final = f"{Hidden.PREFIX}partition"

@@ -18,9 +18,9 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from forebay_engine.execution.arguments import ERROR_COLUMN
 from forebay_spark_runtime.waiting.reports import WaitMetrics
 from forebay_state_api.calls.policies import Batch, Duration, Rate, Retry
-from forebay_state_api.engine.arguments import ERROR_COLUMN
 
 P = ParamSpec("P")
 

@@ -15,15 +15,15 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from forebay_engine.calls.wait_metrics import wait_figures
+from forebay_engine.versions.format.layout import escaped
 from forebay_spark_runtime.driver.session import is_connect
 from forebay_spark_runtime.driver.wait_figures import add_source
-from forebay_state_api.calls.wait_metrics import wait_figures
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import total
 from forebay_state_api.metrics.calls import Counts
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located
-from forebay_state_api.versions.layout import escaped
 
 _log = logging.getLogger(__name__)
 

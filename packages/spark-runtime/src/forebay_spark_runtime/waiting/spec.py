@@ -13,12 +13,12 @@ from typing import Any, Final
 import attrs
 from pyspark import cloudpickle
 
+from forebay_engine.execution import pickling
+from forebay_engine.execution.arguments import COLUMN, FAIL
+from forebay_engine.execution.record_methods import function_name
 from forebay_spark_runtime.waiting.options import WaitOptions
 from forebay_state_api.calls.checks import checked_instance, checked_policy
 from forebay_state_api.calls.policies import Batch, CallPolicy, whole
-from forebay_state_api.engine import pickling
-from forebay_state_api.engine.arguments import COLUMN, FAIL
-from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
 
 LEAST_BUFFER: Final = 10_000

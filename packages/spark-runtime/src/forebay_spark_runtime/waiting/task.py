@@ -20,6 +20,10 @@ from typing import Any, Final, Self
 import attrs
 from pyspark import TaskContext
 
+from forebay_engine.calls.idempotency import idempotency_key
+from forebay_engine.calls.operator_clients import CLOSING_S, KeptClient, clients_of
+from forebay_engine.execution.arguments import COLUMN, FAIL
+from forebay_engine.execution.pickling import unpickled
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arrow_in import (
     InputLayout,
@@ -36,10 +40,6 @@ from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
-from forebay_state_api.calls.idempotency import idempotency_key
-from forebay_state_api.calls.operator_clients import CLOSING_S, KeptClient, clients_of
-from forebay_state_api.engine.arguments import COLUMN, FAIL
-from forebay_state_api.engine.pickling import unpickled
 from forebay_state_api.metrics.calls import Counts
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from forebay_state_api.calls.current_call import CURRENT, Call
+from forebay_engine.calls.current_call import CURRENT, Call
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import FunctionError
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from forebay_state_api.daemon_pool import DaemonPool
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.prefetch import SiblingCaches
+    from forebay_engine.stored.sibling_caches import SiblingCaches
 
 _log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from forebay_engine.versions.cleaning.deletions import one_line
+from forebay_engine.versions.cleaning.janitor import Janitor, is_due, pass_every
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.versions.janitor import Janitor, is_due, pass_every
-from forebay_state_api.versions.leftovers import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,31 +7,31 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+from forebay_engine.compaction.process_services import service_of
+from forebay_engine.execution.loop_thread import lend_loop
+from forebay_engine.execution.subtask import Subtask
+from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.versions import OperatorStorage, OperatorVersions, operator_folder
 from forebay_spark_runtime.driver.service_outages import Who, report_outage
 from forebay_spark_runtime.worker_process.cache_warming import keep_warm
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due, finish_pass
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
-from forebay_state_api.compaction.process_services import service_of
-from forebay_state_api.engine.loop_thread import lend_loop
-from forebay_state_api.engine.measures import Measures
-from forebay_state_api.engine.subtask import Subtask
 from forebay_state_api.metrics.figures import text
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, options_from
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.versions import OperatorStorage, OperatorVersions, operator_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from forebay_engine.execution.identity import SubtaskReport
+    from forebay_engine.isolation.failed_record import ErrorRows
     from forebay_spark_runtime.driver.options import KeyedOptions
     from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.compaction_service import CompactionService
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.engine.failed_record import ErrorRows
-    from forebay_state_api.engine.identity import SubtaskReport
 
 _log = logging.getLogger(__name__)
 

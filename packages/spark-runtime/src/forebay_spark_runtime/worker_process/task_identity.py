@@ -6,12 +6,12 @@ from typing import Any, Self
 
 import attrs
 
+from forebay_engine.execution.identity import SubtaskIdentity
+from forebay_engine.versions import Checkpoint, RunIdentity
 from forebay_spark_runtime.driver import query_listener
 from forebay_spark_runtime.driver.checkpoints import CHECKPOINT
 from forebay_spark_runtime.driver.options import KeyedOptions
-from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.versions import Checkpoint, RunIdentity
 
 
 @attrs.frozen(kw_only=True)

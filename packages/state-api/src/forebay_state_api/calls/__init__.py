@@ -1,4 +1,1 @@
-"""Calls of the world: clients of a worker process, limits, retries, time limits and counts.
-
-The ordered wait and keyed functions share them.
-"""
+"""Declarations of calls: limits, retries, rates, and errors that ask for another try."""

@@ -6,8 +6,8 @@ from forebay_state_api.codecs.codec import Codec, ValueCodec, decoding
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.evolution import Alias, MigratedFrom
 from forebay_state_api.codecs.factory import codec_for
-from forebay_state_api.codecs.resolve import raw_codec, resolve
-from forebay_state_api.codecs.stored import stored_codec
+from forebay_state_api.codecs.schema_resolution import raw_codec, resolve
+from forebay_state_api.codecs.stored_codec import stored_codec
 
 __all__ = [
     "Alias",

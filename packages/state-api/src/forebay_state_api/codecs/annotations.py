@@ -6,7 +6,6 @@ import types
 from collections.abc import Callable
 from typing import Annotated, Any, Final, NewType, Union, get_args, get_origin
 
-from forebay_state_api.codecs._shape import TypeShape, UnsupportedTypeError
 from forebay_state_api.codecs.classes import class_shape
 from forebay_state_api.codecs.codec import Codec, CodecShape
 from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
@@ -14,6 +13,7 @@ from forebay_state_api.codecs.evolution import MigratedFrom, MigratingShape
 from forebay_state_api.codecs.plain import SCALARS
 from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
 from forebay_state_api.codecs.spark_types import shape_of_ddl, shape_of_json
+from forebay_state_api.codecs.type_shapes import TypeShape, UnsupportedTypeError
 from forebay_state_api.codecs.untyped import AnyShape
 
 _Classes = tuple[type, ...]

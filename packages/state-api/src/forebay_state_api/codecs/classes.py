@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.codecs._makers import ObjectMaker, TupleMaker, is_frozen_attrs
-from forebay_state_api.codecs._shape import Function, TypeShape, UnsupportedTypeError
 from forebay_state_api.codecs.enums import EnumShape, FlagShape
 from forebay_state_api.codecs.evolution import Alias
 from forebay_state_api.codecs.plain import SCALARS
+from forebay_state_api.codecs.record_makers import ObjectMaker, TupleMaker, is_frozen_attrs
 from forebay_state_api.codecs.records import Field, RecordShape
+from forebay_state_api.codecs.type_shapes import Function, TypeShape, UnsupportedTypeError
 
 _TYPING: Final = ("Any", "Optional", "Union", "Annotated", "ClassVar")
 

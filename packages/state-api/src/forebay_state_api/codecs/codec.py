@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
 
-from forebay_state_api.codecs._shape import (
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import SELF_DESCRIBING, ByteLayout
+from forebay_state_api.codecs.type_shapes import (
     Code,
     Description,
     Function,
@@ -20,8 +22,6 @@ from forebay_state_api.codecs._shape import (
     UnreadableError,
     class_name,
 )
-from forebay_state_api.codecs.describe import describe_type
-from forebay_state_api.codecs.plain import SELF_DESCRIBING, ByteLayout
 from forebay_state_api.errors import (
     CorruptStateError,
     ForebayError,

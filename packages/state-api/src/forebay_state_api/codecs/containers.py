@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from forebay_state_api.codecs._shape import (
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.type_shapes import (
     Code,
     Description,
     Function,
@@ -16,7 +17,6 @@ from forebay_state_api.codecs._shape import (
     predicate,
     tuple_function,
 )
-from forebay_state_api.codecs.describe import describe_type
 
 
 class ListShape(TypeShape):

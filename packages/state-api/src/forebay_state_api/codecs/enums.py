@@ -7,7 +7,7 @@ from functools import reduce
 from operator import attrgetter, or_
 from typing import Any
 
-from forebay_state_api.codecs._shape import (
+from forebay_state_api.codecs.type_shapes import (
     Code,
     Description,
     Function,

@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.codecs._shape import (
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import ByteLayout
+from forebay_state_api.codecs.type_shapes import (
     Code,
     Description,
     Function,
@@ -26,8 +28,6 @@ from forebay_state_api.codecs._shape import (
     TypeShape,
     UnreadableError,
 )
-from forebay_state_api.codecs.describe import describe_type
-from forebay_state_api.codecs.plain import ByteLayout
 from forebay_state_api.errors import StateMigrationError
 
 SPARK_ALIAS: Final = "forebay.alias"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay_state_api.codecs._shape import UnsupportedTypeError
 from forebay_state_api.codecs.annotations import whole
 from forebay_state_api.codecs.codec import ValueCodec
+from forebay_state_api.codecs.type_shapes import UnsupportedTypeError
 from forebay_state_api.errors import ConfigurationError
 
 

@@ -7,9 +7,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from forebay_state_api.codecs._shape import Description, UnreadableError
 from forebay_state_api.codecs.generations import shape_of
 from forebay_state_api.codecs.records import Field, positions_of
+from forebay_state_api.codecs.type_shapes import Description, UnreadableError
 
 
 @attrs.frozen

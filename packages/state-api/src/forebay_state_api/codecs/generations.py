@@ -22,20 +22,20 @@ from uuid import UUID
 
 import attrs
 
-from forebay_state_api.codecs._makers import TupleMaker
-from forebay_state_api.codecs._shape import (
+from forebay_state_api.codecs.codec import ValueCodec
+from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import load_typed
+from forebay_state_api.codecs.record_makers import TupleMaker
+from forebay_state_api.codecs.records import Field, field_reader, positions_of
+from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
+from forebay_state_api.codecs.type_shapes import (
     Description,
     Function,
     MigrationNeededError,
     TypeShape,
     UnreadableError,
 )
-from forebay_state_api.codecs.codec import ValueCodec
-from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
-from forebay_state_api.codecs.describe import describe_type
-from forebay_state_api.codecs.plain import load_typed
-from forebay_state_api.codecs.records import Field, field_reader, positions_of
-from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
 from forebay_state_api.codecs.untyped import AnyShape
 
 _TUPLES: Final = TupleMaker(tuple)

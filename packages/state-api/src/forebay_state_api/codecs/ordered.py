@@ -11,11 +11,11 @@ from uuid import UUID
 
 import attrs
 
-from forebay_state_api.codecs._shape import Code, Description, Function, MisfitError, TypeShape
 from forebay_state_api.codecs.codec import ValueCodec
 from forebay_state_api.codecs.containers import TupleShape
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import ByteLayout, dump_typed, load_typed
+from forebay_state_api.codecs.type_shapes import Code, Description, Function, MisfitError, TypeShape
 from forebay_state_api.errors import ConfigurationError
 
 _FLIPPED: Final = bytes(255 - byte for byte in range(256))

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import attrs
 
-from forebay_state_api.codecs._makers import Maker, TupleMaker
-from forebay_state_api.codecs._shape import (
+from forebay_state_api.codecs.plain import dump_typed
+from forebay_state_api.codecs.record_makers import Maker, TupleMaker
+from forebay_state_api.codecs.type_shapes import (
     Code,
     Description,
     Function,
@@ -22,7 +23,6 @@ from forebay_state_api.codecs._shape import (
     another_class,
     tuple_function,
 )
-from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.errors import StateMigrationError
 
 

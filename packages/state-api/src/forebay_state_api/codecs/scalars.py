@@ -8,7 +8,10 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from forebay_state_api.codecs._shape import (
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.numpy_scalars import without_numpy
+from forebay_state_api.codecs.plain import ByteLayout
+from forebay_state_api.codecs.type_shapes import (
     Code,
     Description,
     Function,
@@ -16,9 +19,6 @@ from forebay_state_api.codecs._shape import (
     TypeShape,
     a_class,
 )
-from forebay_state_api.codecs.describe import describe_type
-from forebay_state_api.codecs.numpy_scalars import without_numpy
-from forebay_state_api.codecs.plain import ByteLayout
 
 _NAN: Final = float("nan")
 _DECIMAL_NAN: Final = Decimal("NaN")

@@ -13,12 +13,12 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from forebay_state_api.codecs._shape import TypeShape, UnsupportedTypeError
 from forebay_state_api.codecs.containers import DictShape, ListShape
 from forebay_state_api.codecs.evolution import SPARK_ALIAS
 from forebay_state_api.codecs.records import Field
 from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
 from forebay_state_api.codecs.structs import StructShape
+from forebay_state_api.codecs.type_shapes import TypeShape, UnsupportedTypeError
 
 _CLASSES: Final[Mapping[str, type]] = {
     **dict.fromkeys(("byte", "short", "integer", "long"), int),

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from forebay_state_api.codecs._makers import TupleMaker
-from forebay_state_api.codecs._shape import MisfitError, UnsupportedTypeError, a_class
 from forebay_state_api.codecs.field_names import (
     as_python,
     one_to_python,
     with_declared_names,
 )
+from forebay_state_api.codecs.record_makers import TupleMaker
 from forebay_state_api.codecs.records import Field, RecordShape
+from forebay_state_api.codecs.type_shapes import MisfitError, UnsupportedTypeError, a_class
 
 
 class StructShape(RecordShape):

@@ -7,15 +7,6 @@ from typing import Any, Final
 
 import msgpack
 
-from forebay_state_api.codecs._shape import (
-    Code,
-    Description,
-    Function,
-    MisfitError,
-    TypeShape,
-    UnreadableError,
-    a_class,
-)
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.numpy_scalars import without_numpy
 from forebay_state_api.codecs.plain import (
@@ -26,6 +17,15 @@ from forebay_state_api.codecs.plain import (
     load_any,
 )
 from forebay_state_api.codecs.scalars import ADDRESSES, in_utc
+from forebay_state_api.codecs.type_shapes import (
+    Code,
+    Description,
+    Function,
+    MisfitError,
+    TypeShape,
+    UnreadableError,
+    a_class,
+)
 
 _DEEPEST: Final = 100
 _PLAIN: Final = "None, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID"

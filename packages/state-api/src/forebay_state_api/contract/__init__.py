@@ -1,6 +1,6 @@
 """The contracts that plugins implement: backends, storages, compactors, services, hooks.
 
-Authors of plugins import from here. The conformance kit in `forebay_state_api.testing` tests what
+Authors of plugins import from here. The conformance kit in `forebay_testing` tests what
 these modules promise; a plugin declares the `CONTRACT_VERSION` that it was written for.
 """
 

@@ -18,7 +18,7 @@ Life of a backend object, all in one worker process::
     backend.installed(manifest_id)  # the manifest that names the files is durable
     backend.close()  # always, also after a failure; uninstalled work is lost
 
-Visibility is not the backend's concern: the manifest (`forebay_state_api.versions`) makes files
+Visibility is not the backend's concern: the manifest (`forebay_engine.versions`) makes files
 live. A backend never overwrites and never deletes an object.
 """
 
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
-from forebay_state_api.codecs.derived import stamped_codec
+from forebay_state_api.codecs.wrapping_codecs import stamped_codec
 from forebay_state_api.contract.changes import Changes, Shape, Space
 from forebay_state_api.contract.files import CommittedState, ParentState
 from forebay_state_api.contract.key_range import KeyRange
@@ -352,7 +352,7 @@ class StateBackend(abc.ABC):
         """Return the table of a declared state; a new one is created at its first commit.
 
         Raises `StateMigrationError` when the state stored under the name cannot be read with
-        ``spec`` (`forebay_state_api.codecs.resolve` decides, so all backends agree).
+        ``spec`` (`forebay_state_api.codecs.schema_resolution` decides, so all backends agree).
         """
 
     def export(self, spec: TableSpec, keys: int) -> Iterator[Changes]:

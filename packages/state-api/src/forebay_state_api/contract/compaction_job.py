@@ -30,7 +30,7 @@ class CompactionJob:
     """One compaction.
 
     It may run any number of times, anywhere, at the same time. Each run has a folder of its own
-    below the prefix (see `forebay_state_api.compaction.performing`), and the outputs of all runs
+    below the prefix (see `forebay_engine.compaction.performing`), and the outputs of all runs
     are equally right. The first run to store its result wins.
     """
 

@@ -104,5 +104,5 @@ class HookSpecs:
 
         A `LazyCommand` takes the place of a command whose imports take long. On a terminal, control
         characters in what commands write are escaped, styles of click among them; the console of
-        `forebay_state_api.commands.rich_console` draws.
+        `forebay_cli.output.rich_console` draws.
         """

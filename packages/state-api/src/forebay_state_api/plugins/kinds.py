@@ -51,7 +51,7 @@ SERVICES: Final = PluginKind(
     contract="forebay_state_api.contract.compaction_service:CompactionService",
     is_class=True,
     has_options=True,
-    known={"local": "forebay-state-api", "ray": "forebay-compaction-ray"},
+    known={"local": "forebay-engine", "ray": "forebay-compaction-ray"},
 )
 COMPACTORS: Final = PluginKind(
     "forebay_compactors",
@@ -84,9 +84,11 @@ COMMANDS: Final = PluginKind(
     versioned=False,
     contract="click:Command",
     known={
+        "compaction": "forebay-compaction-ray",
         "console": "forebay-console",
         "demo": "forebay-spark-runtime",
         "import-tws": "forebay-spark-runtime",
+        "lsm": "forebay-backend-lsm",
     },
 )
 KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)

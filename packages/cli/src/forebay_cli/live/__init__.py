@@ -1,0 +1,1 @@
+"""Commands that watch running operators: ``top``, ``explain`` and ``bundle``."""

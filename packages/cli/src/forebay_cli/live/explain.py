@@ -1,0 +1,113 @@
+"""``forebay explain``: why a micro-batch took as long as it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import click
+
+from forebay_cli.options.conf import conf_options
+from forebay_cli.options.one_operator import (
+    no_complete_version,
+    one_operator,
+    query_option,
+    uid_option,
+)
+from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.output.report import json_option, print_json
+from forebay_engine.versions.cleaning.deleted_figures import KEPT_VERSIONS
+from forebay_engine.versions.format.manifest import read_manifest
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_processor.observing import HistoryReader, list_operator
+from forebay_state_processor.observing.evidence import Evidence
+from forebay_state_processor.observing.explaining import explain as explained
+from forebay_state_processor.observing.explaining import slowest_of
+
+if TYPE_CHECKING:
+    from forebay_engine.versions.format.manifest import Manifest
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.settings import Settings
+    from forebay_state_processor.observing import Timeline, VersionFigures
+
+_COMPARED: Final = 100
+"""Versions among which the slowest one is found, and with which one is compared."""
+
+
+@click.command("explain")
+@state_dir_option
+@query_option
+@uid_option
+@click.option(
+    "--batch",
+    type=click.IntRange(min=0),
+    help=f"The micro-batch; default: the slowest of the last {_COMPARED}, if possible not "
+    "the first after a start.",
+)
+@json_option
+@conf_options
+def explain(
+    state_dir: str,
+    query: str | None,
+    uid: str | None,
+    batch: int | None,
+    settings: Settings,
+    *,
+    as_json: bool,
+) -> None:
+    """Say in one paragraph why a micro-batch took long, and what changes it.
+
+    It names the slowest phase and subtask, the likely cause and the setting, with their numbers.
+    """
+    root = state_directory(state_dir, settings)
+    operator = one_operator(root, query, uid)
+    storage = operator.storage(root)
+    timeline = _timeline(storage, batch)
+    if not timeline.versions:
+        raise no_complete_version(root, operator.query, operator.uid)
+    version = _chosen(timeline, batch, storage.url)
+    evidence = Evidence.of(version, timeline, _manifest(storage, version))
+    if evidence is None:
+        raise ConfigurationError(
+            f"the times of batch {version.batch} in {storage.url} were not measured: an older "
+            "release, or another runtime, made it"
+        )
+    found = explained(evidence)
+    if as_json:
+        print_json({"query": operator.query, "uid": operator.uid, **attrs.asdict(found)})
+        return
+    click.echo(f"{operator.query} / {operator.uid}")
+    click.echo(found.text)
+
+
+def _timeline(storage: ObjectStorage, batch: int | None) -> Timeline:
+    """Return the versions that are needed: the newest ones, and back to that before the batch's."""
+    listing = list_operator(storage)
+    newest = listing.timeline.newest
+    back = 0 if newest is None or batch is None else newest.version - batch + 1
+    return HistoryReader(storage).timeline(listing, min(KEPT_VERSIONS, max(_COMPARED, back)))
+
+
+def _chosen(timeline: Timeline, batch: int | None, url: str) -> VersionFigures:
+    number = slowest_of(timeline, _COMPARED) if batch is None else batch
+    if number is None:
+        raise ConfigurationError(f"no version with measured times is stored in {url}")
+    version = timeline.of_batch(number)
+    if version is None:
+        batches = [one.batch for one in timeline.versions]
+        there = f"{min(batches)} to {max(batches)}" if batches else "none"
+        raise ConfigurationError(
+            f"the figures of batch {number} are not stored in {url}; there are: {there}"
+        )
+    return version
+
+
+def _manifest(storage: ObjectStorage, version: VersionFigures) -> Manifest | None:
+    """Return the manifest of the slowest subtask; ``None`` if the janitor has deleted it."""
+    if version.slowest is None:
+        return None
+    try:
+        return read_manifest(storage, version.slowest.manifest)
+    except ObjectNotFoundError:
+        return None

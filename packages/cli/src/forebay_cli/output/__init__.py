@@ -1,0 +1,1 @@
+"""Results of commands on terminals, in pipes and as JSON."""

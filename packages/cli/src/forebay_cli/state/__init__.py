@@ -1,0 +1,1 @@
+"""``forebay state``: look into committed state, and mend it."""

@@ -1,0 +1,139 @@
+"""``forebay state scan``: rows of a state, or of a whole operator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from forebay_cli.output.progress import shown_progress
+from forebay_cli.output.report import json_option
+from forebay_cli.state.row_filter import chosen_columns, condition_of, filtered
+from forebay_cli.state.shown_state import limited, print_rows, show_version
+from forebay_cli.state.source import StateSource, state_source, version_option
+from forebay_cli.state.table_files import plain_of
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from forebay_state_api.progress import Progress
+    from forebay_state_processor.reading.snapshot import Snapshot
+
+_ON_TERMINAL: Final = 20
+"""The default limit on a terminal."""
+
+
+def key_groups_of(_: click.Context, __: click.Parameter, text: str | None) -> KeyGroupRange | None:
+    """Parse ``--key-groups``."""
+    if text is None:
+        return None
+    first, _dots, last = text.partition("..")
+    try:
+        return KeyGroupRange(int(first), int(last or first))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a range such as 0..15") from error
+
+
+def tables(
+    snapshot: Snapshot,
+    state: str | None,
+    groups: KeyGroupRange | None,
+    *,
+    flat: bool,
+    timers: bool = False,
+) -> pa.RecordBatchReader:
+    """Return the table of a state, or of the operator for ``None``, or of its timers."""
+    if groups is not None and groups.end >= snapshot.max_parallelism:
+        raise ConfigurationError(f"there are {snapshot.max_parallelism} key groups, from 0")
+    if timers and (state is not None or flat):
+        raise ConfigurationError("--timers comes without --state and --flat")
+    if timers:
+        return snapshot.timer_table(key_groups=groups)
+    if state is not None:
+        return snapshot.to_arrow(state, flat=flat, key_groups=groups)
+    if flat:
+        raise ConfigurationError("--flat needs --state: the rows of one state are flattened")
+    return snapshot.table(key_groups=groups)
+
+
+@click.command("scan")
+@click.option("--state", help="One state; default: a row per key, with a column per state.")
+@click.option("--where", help="A condition, such as: value > 100 and key != 'test'.")
+@click.option("--columns", help="Columns, separated by commas; default: all of them.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help=f"The most rows. [default: {_ON_TERMINAL} on a terminal, else all]",
+)
+@click.option("--flat", is_flag=True, help="A row per element of a list or entry of a map.")
+@click.option("--key-groups", callback=key_groups_of, metavar="A..B", help="Only these key groups.")
+@version_option
+@json_option
+@state_source
+def scan_state(
+    *,
+    state: str | None,
+    where: str | None,
+    columns: str | None,
+    limit: int | None,
+    key_groups: KeyGroupRange | None,
+    version: str | None,
+    source: StateSource,
+    flat: bool,
+    as_json: bool,
+) -> None:
+    """Print rows of state, in no order.
+
+    With --json each row is one line. It is an object with the columns of the table, so that `jq`
+    and others can read it.
+    """
+    most = limit if limit is not None or as_json or not sys.stdout.isatty() else _ON_TERMINAL
+    with source.open(version) as snapshot:
+        show_version(snapshot)
+        reader = tables(snapshot, state, key_groups, flat=flat)
+        names = chosen_columns(reader.schema, columns)
+        condition = None if where is None else condition_of(where, reader.schema)
+        if as_json:
+            found, more = limited_rows(reader, condition, names, most), False
+            print_rows(names, found, as_json=True)
+            return
+        with shown_progress() as progress:
+            rows, more = limited(rows_of(reader, condition, names, progress), most)
+        print_rows(names, rows, as_json=False)
+        if more:
+            click.echo(f"there are more rows than {most}: pass --limit", err=True)
+
+
+def limited_rows(
+    reader: pa.RecordBatchReader, condition: Any, names: list[str], most: int | None
+) -> Iterator[list[Any]]:
+    """Yield the first rows."""
+    for count, row in enumerate(rows_of(reader, condition, names)):
+        if count == most:
+            return
+        yield row
+
+
+def rows_of(
+    reader: pa.RecordBatchReader,
+    condition: Any,
+    names: list[str],
+    progress: Progress | None = None,
+) -> Iterator[list[Any]]:
+    """Yield rows as plain values, with maps as dicts."""
+    if progress is not None:
+        progress.stage("scanning")
+    plain = [plain_of(reader.schema.field(name).type) for name in names]
+    for batch in reader:
+        table = filtered(batch, condition).select(names)
+        columns = [
+            [convert(value) for value in column.to_pylist()]
+            for convert, column in zip(plain, table.columns, strict=True)
+        ]
+        if progress is not None:
+            progress.advance(batch.num_rows)
+        yield from map(list, zip(*columns, strict=True))

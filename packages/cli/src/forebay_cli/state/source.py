@@ -1,0 +1,107 @@
+"""The operator and the version that a command of ``forebay state`` reads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import attrs
+import click
+
+from forebay_cli.options.conf import conf_values
+from forebay_cli.options.one_operator import one_operator, query_option, uid_option
+from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_engine.versions.choosing.finality import Shown
+from forebay_state_processor.reading.history_positions import START, Position
+from forebay_state_processor.reading.snapshot import Snapshot, snapshot_of
+from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings, version_named
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class StateSource:
+    """An operator, and which of its versions and data are shown."""
+
+    read: ReadFrom
+    provisional: bool
+    show_expired: bool
+
+    def choose(self, version: str | None) -> Shown:
+        """Return a version: a number, ``<number>@<run>``, a savepoint, or the newest one."""
+        if version is not None and "@" in version:
+            position = Position.parse(version)
+            return self.read.choose(position.version, run=position.run)
+        named = None if version is None else version_named(version)
+        return self.read.choose(named, provisional=self.provisional)
+
+    def choose_from_start(self, version: str | None) -> Shown:
+        """Return a version, where 0 is the empty one before all others."""
+        return Shown(START.at, final=True) if version == "0" else self.choose(version)
+
+    def open(self, version: str | None) -> Snapshot:
+        """Pin a version."""
+        open_ = functools.partial(snapshot_of, self.read, show_expired=self.show_expired)
+        if version is None:
+            return self.read.opened(open_, provisional=self.provisional)
+        return open_(self.choose(version))
+
+
+provisional_option: Final = click.option(
+    "--provisional",
+    is_flag=True,
+    help="Show versions that a replay of their batch may replace, too.",
+)
+
+
+def state_source(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that name an operator; the command receives ``source``."""
+
+    @functools.wraps(command)
+    def with_source(
+        *args: Any,
+        state_dir: str,
+        query: str | None,
+        uid: str | None,
+        conf: Mapping[str, str],
+        provisional: bool,
+        show_expired: bool,
+        **given: Any,
+    ) -> T:
+        read = stored_operator(state_dir, query, uid, conf)
+        source = StateSource(read=read, provisional=provisional, show_expired=show_expired)
+        return command(*args, source=source, **given)
+
+    for option in reversed(
+        (
+            state_dir_option,
+            query_option,
+            uid_option,
+            provisional_option,
+            click.option(
+                "--show-expired", is_flag=True, help="Show what has expired at the version's time."
+            ),
+            conf_values,
+        )
+    ):
+        with_source = option(with_source)
+    return with_source
+
+
+version_option = click.option(
+    "--version", metavar="N|N@RUN|SAVEPOINT", help="Default: the newest final version."
+)
+
+
+def stored_operator(
+    state_dir: str, query: str | None, uid: str | None, conf: Mapping[str, str]
+) -> ReadFrom:
+    """Return the stored operator with these names, where ``None`` stands for any.
+
+    Raises `ConfigurationError` unless there is exactly one; it lists those that there are.
+    """
+    settings = reader_settings(conf)
+    root = state_directory(state_dir, settings)
+    one = one_operator(root, query, uid)
+    return ReadFrom.with_settings(root, query=one.query, uid=one.uid, settings=settings)

@@ -1,0 +1,1 @@
+"""Commands that maintain state directories: ``janitor``, ``doctor``, ``savepoint``, ``recover``."""

@@ -1,0 +1,134 @@
+"""``forebay janitor`` and ``forebay doctor``: delete old versions, and probe a storage."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from forebay_cli.options.conf import conf_options
+from forebay_cli.options.durations import duration
+from forebay_cli.options.one_operator import no_complete_version
+from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.output.progress import shown_progress
+from forebay_cli.output.report import json_option, print_findings, print_json
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.choosing.timeline import newest_complete
+from forebay_engine.versions.cleaning.janitor import Janitor, JanitorPass
+from forebay_engine.versions.cleaning.storage_probe import ProbeFinding, examine
+from forebay_engine.versions.format import layout
+from forebay_engine.versions.format.directory_contents import name_of
+from forebay_engine.versions.format.epochs import list_epochs
+from forebay_engine.versions.format.folder import OperatorStorage
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import UnknownPluginError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import MOST_RETENTION, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+
+@click.command("janitor")
+@state_dir_option
+@click.option("--query", required=True, help="The query's id.")
+@click.option("--uid", required=True, help="The operator's uid.")
+@click.option(
+    "--retention",
+    type=click.IntRange(1, MOST_RETENTION),
+    default=10,
+    show_default=True,
+    help="Versions kept.",
+)
+@click.option(
+    "--min-age",
+    callback=duration,
+    default="1h",
+    show_default=True,
+    help="Nothing younger is deleted.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@json_option
+@conf_options
+def janitor(  # noqa: PLR0917 - click passes them by name
+    state_dir: str,
+    query: str,
+    uid: str,
+    retention: int,
+    min_age: timedelta,
+    settings: Settings,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Delete the parts of one operator's state that nobody can open any more."""
+    root = state_directory(state_dir, settings)
+    storage = OperatorStorage(root, layout.operator_folder(query, uid))
+    sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
+    if not dry_run:
+        _clear(storage, uid, settings)
+    if as_json:
+        plain = attrs.asdict(sweep)
+        print_json({**plain, "names": list(sweep.names), "dry_run": dry_run})
+        return
+    for name in sweep.names:
+        click.echo(name)
+    done = "would delete" if dry_run else "deleted"
+    click.echo(f"{done} {len(sweep.names)} object(s); versions from {sweep.base} on stay")
+    if sweep.overtaken:
+        click.echo("a newer run of the query appeared: stopped early, run this again")
+
+
+def _swept(
+    storage: OperatorStorage, uid: str, retention: int, min_age: timedelta, *, dry_run: bool
+) -> JanitorPass:
+    epochs = list_epochs(storage)
+    newest, version = epochs.newest(), newest_complete(storage, epochs)
+    if newest is None or version is None:
+        raise no_complete_version(storage.root, name_of(storage.folder.partition("/")[0]), uid)
+    with shown_progress() as progress:
+        sweeper = Janitor(
+            storage,
+            run_key=newest.run_key,
+            retention=retention,
+            min_age=min_age,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return sweeper.sweep(version.version)
+
+
+def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:
+    """Have the backend that stores the operator delete what it holds outside its files."""
+    with open_version(storage, uid=uid) as reader:
+        name = reader.manifests[0].backend
+    try:
+        backend = plugins().backend(name)
+    except UnknownPluginError:
+        click.echo(f"the backend {name!r} is not installed here: what it keeps elsewhere stays")
+        return
+    budget_s = settings["storage.retry-budget"]
+    backend.clear(storage, settings.options_of(name), retry_budget_s=budget_s)
+
+
+@click.command("doctor")
+@state_dir_option
+@json_option
+@conf_options
+def doctor(state_dir: str, settings: Settings, *, as_json: bool) -> None:
+    """Probe whether a storage behaves as versions require, and whether all plugins work.
+
+    The exit status is 1 if something does not.
+    """
+    storage = state_directory(state_dir, settings)
+    print_findings(itertools.chain(_examined_plugins(), examine(storage)), as_json=as_json)
+
+
+def _examined_plugins() -> Iterator[ProbeFinding]:
+    for plugin in sorted(plugins().installed(), key=lambda one: one.distribution):
+        promise = f"all of the plugin {plugin.plugin!r} of {plugin.distribution} can be used"
+        for problem in plugin.problems or ("",):
+            yield ProbeFinding(promise, problem)

@@ -1,0 +1,148 @@
+"""``forebay recover``: show the stored timelines of an operator, and choose the one to continue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay_cli.options.conf import conf_options
+from forebay_cli.options.one_operator import (
+    no_complete_version,
+    one_operator,
+    query_option,
+    uid_option,
+)
+from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.output.progress import shown_progress
+from forebay_cli.output.report import json_option, print_json, print_table
+from forebay_engine.stored.version_difference import differing_keys
+from forebay_engine.versions.choosing.heads import Head, list_heads, recovery_for
+from forebay_engine.versions.choosing.recovery import put_recovery, read_recovery
+from forebay_engine.versions.format.epochs import Epochs, list_epochs
+from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.settings import Settings
+
+_COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "application")
+
+
+@click.command("recover")
+@state_dir_option
+@query_option
+@uid_option
+@click.option("--choose", metavar="RUN", help="The run whose timeline continues.")
+@json_option
+@conf_options
+def recover(
+    state_dir: str,
+    query: str | None,
+    uid: str | None,
+    choose: str | None,
+    settings: Settings,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the timelines of an operator's state, or choose the one that continues.
+
+    There are several after a checkpoint was copied or set back, and after two drivers ran at once.
+    Stop the query before you choose. An abandoned timeline stays stored until the janitor deletes
+    it, and you can choose it again until then.
+    """
+    root = state_directory(state_dir, settings)
+    operator = one_operator(root, query, uid)
+    storage, uid = operator.storage(root), operator.uid
+    epochs = list_epochs(storage)
+    heads = list_heads(storage, epochs)
+    if not heads:
+        raise no_complete_version(root, operator.query, uid)
+    if choose is None:
+        _show(storage, uid, heads, epochs, settings, as_json=as_json)
+        return
+    head = _chosen(heads, choose)
+    put_recovery(storage, epochs, recovery_for(head, storage, epochs))
+    others = len(heads) - 1
+    if as_json:
+        print_json({"run": head.run_key, "version": head.version, "left_behind": others})
+        return
+    click.echo(
+        f"the timeline of run {head.run_key} continues, at version {head.version}; "
+        f"{others} other timeline(s) left behind"
+    )
+
+
+def _chosen(heads: Sequence[Head], run_key: str) -> Head:
+    found = [head for head in heads if head.run_key == run_key]
+    if not found:
+        known = ", ".join(head.run_key for head in heads)
+        raise ConfigurationError(
+            f"there is no timeline of a run {run_key!r}; there are timelines of: {known}"
+        )
+    return found[0]
+
+
+def _show(
+    storage: ObjectStorage,
+    uid: str,
+    heads: Sequence[Head],
+    epochs: Epochs,
+    settings: Settings,
+    *,
+    as_json: bool,
+) -> None:
+    recovery = read_recovery(storage, epochs)
+    first, *others = heads
+    options_of = settings.options_of
+    with shown_progress() as progress:
+        differing = [0] + [
+            differing_keys(storage, uid, first, one, options_of=options_of, progress=progress)
+            for one in others
+        ]
+    found = [
+        {
+            **_described(head),
+            "keys_differ": keys,
+            "left_behind": not recovery.counts(head.run_key, head.version),
+        }
+        for head, keys in zip(heads, differing, strict=True)
+    ]
+    if as_json:
+        print_json(found)
+        return
+    columns = [*_COLUMNS, f"keys unlike {first.run_key}", ""]
+    print_table(columns, (_row(one) for one in found))
+    if others:
+        click.echo("stop the query, and choose the timeline that continues with --choose RUN")
+
+
+def _described(head: Head) -> dict[str, Any]:
+    record = head.record
+    return {
+        "run": head.run_key,
+        "version": head.version,
+        "batch_time": datetime.fromtimestamp(head.batch_ms / 1_000, UTC) if head.batch_ms else None,
+        "made": head.made,
+        "since": None if record is None else record.since,
+        "checkpoint": head.location,
+        "application": None if record is None else record.app_id,
+    }
+
+
+def _row(found: dict[str, Any]) -> list[Any]:
+    times = [_shown(found["batch_time"], "milliseconds"), _shown(found["made"], "seconds")]
+    *others, keys, left = (value for name, value in found.items() if name not in _TIMES)
+    run, version, *rest = others
+    # Run keys and batch numbers are names, so they are printed without commas.
+    shown = [run, str(version), *times, *(None if one is None else str(one) for one in rest)]
+    return [*shown, keys, "left behind" if left else ""]
+
+
+_TIMES = ("batch_time", "made")
+
+
+def _shown(at: datetime | None, precision: str) -> str | None:
+    return None if at is None else at.isoformat(sep=" ", timespec=precision)

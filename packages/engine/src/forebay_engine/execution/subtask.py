@@ -1,0 +1,568 @@
+"""Run one subtask of one micro-batch, from the beginning of its version to the manifest.
+
+Everything that runs a keyed function uses this module: the Spark runtime, the test harness and the
+conformance kit. A subtask is used by one thread, like this::
+
+    with Subtask(function, HeapBackend, task, versions=versions, ...) as subtask:
+        subtask.process(rows, keys, groups)     # any number of times
+        rows = subtask.take_rows()              # at any time
+        subtask.drain()                         # every record has ended
+        last = subtask.take_rows()
+        report = subtask.commit()               # snapshot_state; the version is durable
+
+Leaving the block without `Subtask.commit`, by an exception or not, makes no version: the next
+attempt opens the same version as this one. Without ``versions`` nothing is read or stored: the
+state begins empty and ends with the subtask, as for a bounded DataFrame.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+from obstore.store import MemoryStore
+
+from forebay_engine.execution.engine import Engine
+from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
+from forebay_engine.execution.record_methods import timer_method
+from forebay_engine.execution.subtask_metrics import Measures, commit_figures
+from forebay_engine.execution.task_clients import TaskClients, open_clients
+from forebay_engine.operator_state.subtask_state import OperatorState
+from forebay_engine.stored.restore import check_complete, check_matched, convert, default_options
+from forebay_engine.stored.sibling_caches import SiblingCaches
+from forebay_engine.timers.watermark import ALWAYS, TimerClocks, times_of
+from forebay_engine.versions.format.manifest import TTL_US, lineages_of
+from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
+from forebay_state_api.contract.backend import Opening, StateBackend
+from forebay_state_api.contract.file_names import random_id
+from forebay_state_api.contract.files import CommittedState
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import StateAccessError, StorageError
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.metrics.engine import EngineMetrics
+from forebay_state_api.metrics.fields import keyed_numbers
+from forebay_state_api.metrics.figures import nested
+from forebay_state_api.metrics.keyed import GROUP_ROWS
+from forebay_state_api.metrics.phases import Phase
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
+from forebay_state_api.storage.obstore import ObstoreStorage
+
+if TYPE_CHECKING:
+    from forebay_engine.execution.loop_thread import LentLoop
+    from forebay_engine.isolation.failed_record import ErrorRows
+    from forebay_engine.timers.service import EngineTimers
+    from forebay_engine.versions.choosing.forks import RestoreFrom
+    from forebay_engine.versions.operator import OperatorVersions, TaskVersion
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.contract.compaction_service import CompactionService
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_CACHE_BYTES: Final = 1 << 30
+"""The default budget for data that a process's backends keep between batches."""
+
+DEFAULT_RETRY_BUDGET_S: Final[float] = RETRY_BUDGET.default_value()
+
+
+class Subtask:
+    """Runs a function over the rows of one subtask and micro-batch, and commits its state.
+
+    ``function`` must be a fresh copy; ``now_us`` is the micro-batch's time, the same for every
+    attempt. ``restore`` is the state to begin with instead of empty state. ``find_backend`` finds
+    the backend that stored it (default: among the installed ones), and ``options_of`` returns that
+    backend's settings by its name (default: their defaults). ``retry_budget_s`` is
+    `Opening.retry_budget_s`. ``compaction`` runs the jobs of the operator whose folder is
+    ``operator`` below the state directory; without it the backend submits none. ``lateness_us`` is
+    how late the event times of each input may be, ``None`` without event times. Entering the
+    context begins the version, opens the backend and calls the function's ``open``; it raises the
+    errors of `OperatorVersions.begin` and `StateBackend.open`, after releasing everything.
+    ``lend_loop`` lends the first coroutine of a plain method a loop, whose thread is to run the
+    subtask from then on, as `awaits_anything` says; without it there is the loop of this thread.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        backend_class: type[StateBackend],
+        task: SubtaskIdentity,
+        *,
+        versions: OperatorVersions | None,
+        key_codec: ValueCodec,
+        now_us: int,
+        settings: EngineSettings | None = None,
+        backend_options: Mapping[str, Any] | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        new_state: bool = False,
+        restore: RestoreFrom | None = None,
+        find_backend: Callable[[str], type[StateBackend]] | None = None,
+        options_of: Callable[[str], Mapping[str, Any]] | None = None,
+        retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+        compaction: CompactionService | None = None,
+        operator: str = "",
+        lateness_us: Sequence[int] | None = None,
+        error_rows: ErrorRows | None = None,
+        measures: Measures | None = None,
+        lend_loop: Callable[[], LentLoop] | None = None,
+    ) -> None:
+        self.task = task
+        self.measures = measures or Measures()
+        self._function = function
+        self._backend_class = backend_class
+        self._versions = versions
+        self._key_codec = key_codec
+        self._now_us = now_us
+        self._settings = settings
+        self._options = backend_options or {}
+        self._cache_bytes = cache_bytes
+        self._new_state = new_state
+        self._restore = restore
+        self._find_backend = find_backend or plugins().backend
+        self._options_of = options_of
+        self._retry_budget_s = retry_budget_s
+        self._compaction = compaction
+        self._operator = operator
+        self._lateness_us = lateness_us
+        self._error_rows = error_rows
+        self._lend_loop = lend_loop
+        self._seen_us: dict[int, int] = {}
+        self._clocks: TimerClocks | None = None
+        self._making: TaskVersion | None = None
+        self._backend: StateBackend | None = None
+        self._engine: Engine | None = None
+        self._clients: TaskClients | None = None
+        self._rewrites = False
+        """Whether the backend is opened empty, and gets a copy of what is stored."""
+        self._opening_s = 0.0
+        self._report: SubtaskReport | None = None
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin the version, open it and call the function's methods before its first record."""
+        started = time.perf_counter()
+        with self.measures.clock.during(Phase.OPEN):
+            try:
+                self._making = self._begin_version()
+                self._open()
+                self._take_over()
+            except BaseException as error:
+                self._name_in(error)
+                self.close(failed=True)
+                raise
+            self._log_undeclared()
+        self.measures.opened()
+        self._opening_s = time.perf_counter() - started
+
+    def process(
+        self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[int], side: int = 0
+    ) -> None:
+        """Admit rows of input ``side``, in order (0; or 1 for the second input).
+
+        ``keys`` and ``groups`` are each row's key and key group. A record that cannot end yet stays
+        in flight when this returns.
+        """
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.process(rows, keys, groups, side)
+
+    def process_broadcast(self, rows: Iterable[Any]) -> None:
+        """Run rows of the broadcast input, in order, each after everything before it has ended.
+
+        Every subtask of the micro-batch gets the same rows, in the same order, before others.
+        """
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.process_broadcast(rows)
+
+    def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
+        """Note the latest event time of some rows of input ``side``.
+
+        ``late`` is the number of them whose event time is not after `watermark_us`.
+        """
+        self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
+        self.engine.counters.late_rows += late
+
+    @property
+    def watermark_us(self) -> int:
+        """The watermark in µs; earlier than every time if there is none."""
+        return ALWAYS if self._clocks is None else self._clocks.watermark_us
+
+    def fire_timers(self) -> bool:
+        """Fire some timers that are due; return whether there may be more.
+
+        `process` and `drain` fire the rest. Calling this is optional; it lets the caller take rows
+        in between.
+        """
+        with self.measures.clock.during(Phase.FUNCTION):
+            return self.engine.fire_timers()
+
+    def end_event_time(self) -> None:
+        """Wait until every record has ended, and let all event-time timers be due.
+
+        For the end of a bounded input; `fire_timers` and `drain` fire them. The watermark that is
+        stored stays that of the rows.
+        """
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.end_event_time()
+
+    @property
+    def rows_ready(self) -> int:
+        """The number of rows that the next `take_rows` returns if nothing runs in between."""
+        return self.engine.rows_ready
+
+    def take_rows(self) -> Sequence[Any]:
+        """Return the rows emitted since the last call, as the function made them."""
+        return self.engine.take_rows()
+
+    def drain(self) -> None:
+        """Wait until every record has ended and every due timer has fired.
+
+        `take_rows` then returns the last rows.
+        """
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.drain()
+
+    def commit(self) -> SubtaskReport:
+        """Drain, call ``snapshot_state``, make the state durable, and commit the version.
+
+        Call it once, before the last rows are handed on. If it raises, nothing was committed.
+        """
+        if self._report is not None:
+            raise StateAccessError("this subtask has committed already")
+        engine, clock = self.engine, self.measures.clock
+        self.drain()
+        started = time.perf_counter()
+        with clock.during(Phase.COMMIT_SNAPSHOT):
+            engine.snapshot()
+            engine.hand_over()
+            engine.clean_up()
+            times = None if self._clocks is None else self._times_after(self._clocks, engine.timers)
+        before = clock.switch(Phase.COMMIT_FILES)
+        try:
+            committed, manifest_id = self._commit_version(engine, times)
+        except StorageError as error:
+            self._name_in(error)
+            raise
+        finally:
+            clock.switch(before)
+        self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
+        return self._report
+
+    def siblings(self) -> SiblingCaches | None:
+        """Return the process's cached siblings, after `commit`; ``None`` without versions."""
+        if self._versions is None:
+            return None
+        version, run_key = self.task.batch_id + 1, self.task.run.key
+        return SiblingCaches(self._backend_class, self._opening(), version, run_key)
+
+    def close(self, *, failed: bool = False) -> None:
+        """Close function, engine and backend; uncommitted work is lost. Safe to call twice.
+
+        With ``failed``, exceptions of the function's ``close`` are dropped in favour of it.
+        """
+        engine, self._engine = self._engine, None
+        clients, self._clients = self._clients, None
+        backend, self._backend = self._backend, None
+        try:
+            if engine is not None:
+                engine.close(failed=failed)
+        finally:
+            if backend is not None:
+                backend.close()
+            if clients is not None:
+                clients.release(failed=failed)
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(failed=error is not None)
+
+    # -- readings -----------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, between `begin` and `close`."""
+        if self._engine is None:
+            raise StateAccessError(
+                "the subtask is not open: use it as a context manager, or call begin()"
+            )
+        return self._engine
+
+    @property
+    def awaits_anything(self) -> bool:
+        """Whether its records may await anything, so that the loop's thread is to run it."""
+        return self._engine is not None and self._engine.awaits_anything
+
+    def give_loop_back(self) -> None:
+        """Give a lent loop back; call it after each call of another method, on its thread.
+
+        Not before: the loop's thread runs records as soon as it has the loop.
+        """
+        if self._engine is not None:
+            self._engine.give_loop_back()
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """Return the engine's current metrics."""
+        return self.engine.metrics
+
+    @property
+    def opened_version(self) -> int:
+        """The version that was opened; 0 is the empty version."""
+        return 0 if self._making is None else self._making.opened_version
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether an earlier version was opened."""
+        return self.opened_version > 0
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _name_in(self, error: BaseException) -> None:
+        """Add the operator to a storage error, because storage knows only file names."""
+        if isinstance(error, StorageError):
+            task = self.task
+            error.add_note(
+                f"in the state of operator {task.uid!r}, subtask {task.subtask}, batch "
+                f"{task.batch_id}"
+            )
+
+    def _begin_version(self) -> TaskVersion | None:
+        if self._versions is None:
+            return None
+        task = self.task
+        return self._versions.begin(
+            batch_id=task.batch_id,
+            subtask=task.subtask,
+            parallelism=task.parallelism,
+            range=task.range,
+            attempt_id=task.attempt_id,
+            run=task.run,
+            consecutive=task.consecutive,
+            bounded=task.bounded,
+            new_state=self._new_state,
+            restore=self._restore,
+            now_us=self._now_us,
+            batch_ms=self._batch_ms,
+            checkpoint=task.checkpoint,
+        )
+
+    @property
+    def _batch_ms(self) -> int:
+        """Return the batch's time in the query's checkpoint; 0 if unknown, and without rows."""
+        is_planned = self.task.consecutive or self.task.checkpoint is not None
+        # `NO_TIME` is before all times, and is 0 in names.
+        return max(self._now_us // 1_000, 0) if is_planned else 0
+
+    def _opening(self) -> Opening:
+        storage = _nowhere() if self._versions is None else self._versions.storage
+        return Opening(
+            storage=storage,
+            path=storage.url,
+            uid=self.task.uid,
+            version=0 if self._rewrites else self.opened_version,
+            range=self.task.range,
+            parents=() if self._making is None or self._rewrites else self._making.parents,
+            options=self._options,
+            now_us=self._now_us,
+            cache_bytes=self._cache_bytes,
+            compaction=None if self._versions is None else self._compaction,
+            operator=self._operator,
+            run=self.task.run.known_spark_run,
+            retry_budget_s=self._retry_budget_s,
+        )
+
+    def _open(self) -> None:
+        """Open the backend and the function.
+
+        If the function switches the TTL of a stored state, open both again: a copy of the function,
+        and an empty backend, into which `_take_over` copies what is stored.
+        """
+        self._rewrites = self._making is not None and bool(self._making.converted)
+        stored = self._making is not None and self._making.manifests
+        again = copy.copy(self._function) if stored else None
+        engine = self._open_engine()
+        try:
+            engine.open()
+        except Exception:
+            if not engine.ttl_switched:
+                raise
+        if engine.ttl_switched:
+            _log.info("operator %s: rewriting its state, a TTL was switched", self.task.uid)
+            self.close(failed=True)
+            self._function, self._rewrites = again, True
+            self._open_engine().open()
+
+    def _open_engine(self) -> Engine:
+        self._backend = self._backend_class.open(self._opening())
+        self._engine = self._make_engine(self._backend)
+        return self._engine
+
+    def _make_engine(self, backend: StateBackend) -> Engine:
+        task = self.task
+        context = RuntimeContext(
+            operator_uid=task.uid,
+            subtask_index=task.subtask,
+            parallelism=task.parallelism,
+            max_parallelism=task.max_parallelism,
+            attempt_number=task.attempt_number,
+            batch_id=task.batch_id,
+        )
+        self._clients = open_clients(self._function, task.uid)
+        if self._clients is not None:
+            context.clients = self._clients
+        times = self._clocks = self._times()
+        return Engine(
+            self._function,
+            backend,
+            context,
+            key_codec=self._key_codec,
+            # A subtask without rows has no time; its timers use the latest known time.
+            now_us=self._now_us if times is None else times.now_us,
+            settings=self._settings,
+            operator_state=OperatorState(self._function, task, self._making),
+            lineages={} if self._making is None else lineages_of(self._making.manifests),
+            rewrites=self._rewrites,
+            times=times,
+            has_event_time=self._lateness_us is not None,
+            error_rows=self._error_rows,
+            measures=self.measures,
+            query=task.query or task.run.keyed_uuid,
+            lend_loop=self._lend_loop,
+        )
+
+    def _times(self) -> TimerClocks | None:
+        """Return the clocks, if there are timers or event times."""
+        if timer_method(self._function) is None and self._lateness_us is None:
+            return None
+        return times_of(self._making, now_us=self._now_us, lateness_us=self._lateness_us)
+
+    def _times_after(self, times: TimerClocks, timers: EngineTimers | None) -> TimerClocks:
+        """Return the clocks for the version to store; ``times`` are those of the micro-batch."""
+        if timers is not None:
+            times = timers.finish()
+        sides = range(len(times.seen_us))
+        return attrs.evolve(
+            times,
+            seen_us=[max(times.seen_us[side], self._seen_us.get(side, ALWAYS)) for side in sides],
+            active=[side in self._seen_us for side in sides],
+        )
+
+    def _take_over(self) -> None:
+        """At the start of a fork, check its declarations; copy cells into an empty backend."""
+        making = self._making
+        if making is None:
+            return
+        allowed = self._restore is not None and self._restore.allow_non_restored
+        check_matched(making, self.engine, allowed=allowed)
+        if not self._rewrites:
+            return
+        source, options = self._backend_class, self._options
+        if making.converted:
+            source = self._find_backend(making.source_backend)
+            options_of = self._options_of
+            options = default_options(source) if options_of is None else options_of(source.name)
+        else:
+            check_complete(making, self.engine)
+        convert(making, self.engine, self._opening(), source, options)
+
+    def _log_undeclared(self) -> None:
+        if self.engine.operator_state is not None:
+            self.engine.operator_state.log_undeclared()
+        parents = () if self._making is None else self._making.parents
+        stored = {name for parent in parents for name in parent.descriptions}
+        if kept := sorted(stored - self.engine.descriptions().keys()):
+            _log.info(
+                "operator %s, subtask %d: not declared any more, and kept: %s",
+                self.task.uid,
+                self.task.subtask,
+                ", ".join(kept),
+            )
+
+    def _commit_version(
+        self, engine: Engine, times: TimerClocks | None
+    ) -> tuple[CommittedState | None, str | None]:
+        if self._making is None:
+            return None, None
+        operator_state = engine.operator_state
+        content = OperatorStateContent() if operator_state is None else operator_state.content()
+        clock = self.measures.clock
+        committed = engine.backend.commit(self._making.version)
+
+        def metrics() -> dict[str, Any]:
+            clock.switch(Phase.COMMIT_MANIFEST)
+            return self._manifest_metrics(committed)
+
+        clock.switch(Phase.COMMIT_CHECK)
+        manifest_id = self._making.commit(
+            committed,
+            descriptions=engine.descriptions(),
+            generations=engine.generations(),
+            operator_state=content.stored(),
+            operator_files=[blob.name for blob in content.files()],
+            metrics=metrics,
+            times=None if times is None else times.stored(),
+        )
+        clock.switch(Phase.COMMIT_INSTALL)
+        engine.backend.installed(manifest_id)
+        return committed, manifest_id
+
+    def _figures(self, committed: CommittedState | None) -> dict[str, float]:
+        """Return what was measured so far, by the keys of metrics."""
+        return {
+            **self.measures.phases(),
+            **keyed_numbers(self.metrics),
+            **self.measures.rows_of_groups(),
+            **self.engine.call_figures(),
+            **self.measures.storage(),
+            **self.measures.reads(),
+            **({"commits": 1} if committed is None else commit_figures(committed)),
+            **self.engine.backend.measured(),
+        }
+
+    def _manifest_metrics(self, committed: CommittedState) -> dict[str, Any]:
+        """Return the manifest's metrics."""
+        metrics: dict[str, Any] = {"opening_s": self._opening_s, **nested(self._figures(committed))}
+        states = self.engine.states.values()
+        durations = {s.spec.name: s.descriptor.ttl.ttl_us for s in states if s.descriptor.ttl}
+        if durations:
+            metrics[TTL_US] = durations
+        if self._compaction is not None and (service := self._compaction.metrics()):
+            metrics["compaction"] = dict(service)
+        if access := self.measures.access():
+            metrics["state_access_seconds"] = access
+        if self.measures.group_rows is not None:
+            metrics[GROUP_ROWS] = list(self.measures.group_rows())
+        return metrics
+
+    def _reported(
+        self, committed: CommittedState | None, manifest_id: str | None, commit_s: float
+    ) -> SubtaskReport:
+        return SubtaskReport(
+            version=0 if self._making is None else self._making.version,
+            opened_version=self.opened_version,
+            manifest_id=manifest_id,
+            keys=None if committed is None else committed.keys,
+            bytes_total=0 if committed is None else committed.bytes_total,
+            bytes_written=0 if committed is None else committed.bytes_written,
+            opening_s=self._opening_s,
+            commit_s=commit_s,
+            metrics=self.metrics,
+            figures=self._figures(committed),
+        )
+
+
+def _nowhere() -> ObjectStorage:
+    """Return a storage that is private to this subtask and ends with it."""
+    return ObstoreStorage(MemoryStore(), f"memory://ephemeral-{random_id()}")

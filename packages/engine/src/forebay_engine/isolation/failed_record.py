@@ -1,0 +1,131 @@
+"""The row that takes the place of a record that failed alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from forebay_engine.isolation.checked_rows import CheckedRows
+from forebay_state_api.errors import (
+    ForebayError,
+    FunctionError,
+    OutputSchemaError,
+    StateAccessError,
+)
+from forebay_state_api.user_frames import LIBRARIES, encodable, frames_outside
+
+DEFAULT_ERROR_LIMIT: Final = 1_000
+"""Failed records that one subtask accepts in one micro-batch."""
+
+SHOWN_FAILURES: Final = 3
+"""The failed records that are named when there are too many."""
+
+_OF_A_RECORD: Final = (OutputSchemaError, StateAccessError)
+"""Errors that Forebay raises about one record's code."""
+
+
+@attrs.frozen(kw_only=True)
+class FailedRecord:
+    """A record or timer whose function failed, with ``on_error="column"``."""
+
+    type: str
+    """The class of the exception."""
+    message: str
+    """The exception's text."""
+    method: str
+    """The record method that failed, such as ``process_element2`` or ``on_timer``."""
+    key: str
+    """The record's key: itself if it is a text, JSON otherwise."""
+    row: str | None
+    """The input row as a JSON object, which Spark's ``from_json`` reads; ``None`` for a timer."""
+    timer: datetime | None
+    """The time of the timer; ``None`` for a row."""
+    line: str | None
+    """The user's line that failed, as ``file:line in function``; ``None`` if there is none."""
+
+    def __str__(self) -> str:
+        """Return one line for messages."""
+        place = "" if self.line is None else f" ({self.line})"
+        return f"{self.method}, key {self.key:.80}: {self.type}: {self.message:.200}{place}"
+
+    @classmethod
+    def of(cls, error: BaseException, *, method: str, key: Any, given: Any) -> FailedRecord:
+        """Describe ``error``; ``given`` is the row or timer that the method was called with."""
+        is_timer = isinstance(given, datetime)
+        return cls(
+            type=type(error).__name__,
+            message=encodable(str(error)),
+            method=method,
+            key=encodable(key) if isinstance(key, str) else _json(key),
+            row=None if is_timer else _json(_named(given)),
+            timer=given if is_timer else None,
+            line=users_line(error),
+        )
+
+
+@attrs.frozen
+class ErrorRows:
+    """``on_error="column"``: what becomes of records that fail alone."""
+
+    limit: int = DEFAULT_ERROR_LIMIT
+    """Above this number of failed records in one subtask the micro-batch fails."""
+    checked_rows: Callable[[], CheckedRows] = CheckedRows
+    """Makes what checks and collects the rows of one subtask; by default any row fits."""
+
+
+def fails_alone(error: BaseException) -> bool:
+    """Return whether ``error`` is one record's; storage, damage and settings fail the batch."""
+    if isinstance(error, ForebayError):
+        return isinstance(error, _OF_A_RECORD)
+    return isinstance(error, Exception) and not isinstance(error, MemoryError)
+
+
+def too_many(where: str, limit: int, first: list[FailedRecord]) -> FunctionError:
+    """Return the error for more failed records than ``error_limit`` allows."""
+    shown = "".join(f"\n  {one}" for one in first)
+    return FunctionError(
+        f"{where}: more than error_limit={limit} records failed in this micro-batch, so it fails "
+        f"as a whole. The first of them:{shown}"
+    )
+
+
+def users_line(error: BaseException) -> str | None:
+    """Return the innermost line of ``error`` in the user's code, or else in a library's."""
+    frames = traceback.StackSummary.extract(iter(frames_outside(error)), lookup_lines=False)
+    if not frames:
+        return None
+    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+    last = (own or frames)[-1]
+    return encodable(f"{last.filename}:{last.lineno} in {last.name}")
+
+
+def _named(row: Any) -> Any:
+    """Return a row as a dict by its columns, if it has names."""
+    fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+    return dict(zip(fields, row, strict=True)) if fields else row
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` in the forms of JSON that Spark's ``from_json`` reads."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {
+            key if isinstance(key, str) else str(key): _plain(one) for key, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        named = _named(value)
+        return _plain(named) if isinstance(named, dict) else [_plain(one) for one in value]
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

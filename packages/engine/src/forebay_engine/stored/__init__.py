@@ -1,0 +1,1 @@
+"""Stored state that a function meets: restore it, check declarations against it, read ahead."""

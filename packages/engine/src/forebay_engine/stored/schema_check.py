@@ -1,0 +1,280 @@
+"""Describe stored state, and check whether a function can continue from it.
+
+The check does what the first task of a restart does, for all key groups at once: it opens the
+version with the backend that made it and lets the function declare its states. So it finds
+everything that a restart would find, also in old files, and on the heap backend in every value.
+Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+
+from forebay_engine.execution.declared_state import TtlSwitchedError
+from forebay_engine.execution.engine import Engine
+from forebay_engine.execution.identity import SubtaskIdentity
+from forebay_engine.operator_state.subtask_state import OperatorState
+from forebay_engine.versions.format.epochs import RunIdentity
+from forebay_engine.versions.format.manifest import TTL_US, lineages_of
+from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
+from forebay_engine.versions.format.timer_tables import TIMER_TABLES
+from forebay_state_api.codecs import codec_for, describe_type, raw_codec
+from forebay_state_api.codecs.field_changes import FieldChange, field_changes
+from forebay_state_api.contract.backend import Opening, StateBackend
+from forebay_state_api.contract.migration import described
+from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.keys import KeyGroupRange
+
+if TYPE_CHECKING:
+    from forebay_engine.operator_state.typed import Declared
+    from forebay_engine.versions.choosing.reader import VersionReader
+    from forebay_engine.versions.format.manifest import Manifest
+    from forebay_engine.versions.operator import TaskVersion
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+COMPATIBLE: Final = "compatible"
+NEW: Final = "new"
+KEPT: Final = "not declared: kept, unread"
+
+
+@attrs.frozen(kw_only=True)
+class StoredState:
+    """The last declaration of one state."""
+
+    name: str
+    kind: str
+    """For keyed state the descriptor's kind; for operator state its mode of redistribution."""
+    type: str
+    """The type of values, elements or accumulators; for maps ``user key → value``."""
+    ttl: bool = False
+    ttl_us: int | None = None
+    """The last declared time to live in µs; ``None`` without one, or if it is not known."""
+    before: Sequence[str] = ()
+    """Its earlier types, oldest first; values that were not rewritten since still have them."""
+
+
+def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
+    """Return all states of a version, keyed states first."""
+    keyed: dict[str, StoredState] = {}
+    other: dict[str, StoredState] = {}
+    for manifest in manifests:
+        durations = manifest.metrics.get(TTL_US, {})
+        lineages = lineages_of([manifest])
+        for name, description in _of_states(manifest):
+            types = _types(description["user_key"], description["value"])
+            keyed[name] = StoredState(
+                name=name,
+                kind=description["kind"],
+                type=types,
+                ttl=description["ttl"],
+                ttl_us=durations.get(name),
+                before=[
+                    _types(one["user_key"], one["value"])
+                    for one in map(described, lineages[name].generations[:-1])
+                ],
+            )
+        for name, state in OperatorStateContent.loaded(manifest.operator_state).states.items():
+            types = _types(state.type.key, state.type.value)
+            other[name] = StoredState(
+                name=name, kind=f"operator {state.type.mode.value}", type=types
+            )
+    return [found[name] for found in (keyed, other) for name in sorted(found)]
+
+
+def stored_key(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
+    """Return the description of the key's type; ``None`` if no keyed state is stored."""
+    descriptions = (one for manifest in manifests for _, one in _of_states(manifest))
+    return next((one["key"] for one in descriptions), None)
+
+
+def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the name and description of each keyed state, without timers."""
+    for name, description in manifest.descriptions.items():
+        if name not in TIMER_TABLES:
+            yield name, description
+
+
+@attrs.frozen
+class FunctionCheck:
+    """The result of checking a function against a version."""
+
+    verdicts: Mapping[str, str]
+    """State → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot continue from it."""
+    changes: Mapping[str, Sequence[FieldChange]]
+    """State → the fields and members that its stored values lose, gain or rename, if any."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether stored values lose a field or a member."""
+        return any(one.loses for those in self.changes.values() for one in those)
+
+
+def check_function(
+    function: Any,
+    reader: VersionReader,
+    backend_class: type[StateBackend],
+    storage: Any,
+    options: Mapping[str, Any],
+) -> FunctionCheck:
+    """Check whether a function can continue from a version, and what its values would lose.
+
+    ``reader`` holds the whole version, ``options`` are the settings of its backend. Raises
+    `FunctionError` if the function fails for another reason.
+    """
+    stored = {state.name for state in stored_states(reader.manifests)}
+    groups = KeyGroupRange(0, reader.manifests[0].made.max_parallelism - 1)
+    opening = _opening(reader, storage, groups, options)
+    backend = backend_class.open(opening)
+    nothing = backend_class.open(attrs.evolve(opening, version=0, parents=()))
+    engine = _CheckingEngine(function, backend, nothing, reader, storage)
+    verdicts = dict.fromkeys(stored, KEPT)
+    try:
+        engine.open()
+    except StateMigrationError as error:
+        verdicts["operator state"] = str(error)
+    finally:
+        engine.close(failed=True)
+        backend.close()
+        nothing.close()
+    for name in [*engine.states, *engine.declared_operator_states]:
+        verdicts[name] = COMPATIBLE if name in stored else NEW
+    changes = _changes(engine, reader.manifests)
+    return FunctionCheck(verdicts | engine.faults, changes)
+
+
+def _changes(
+    engine: _CheckingEngine, manifests: Sequence[Manifest]
+) -> dict[str, list[FieldChange]]:
+    """Return the changes of fields, by state; none of a state that the function cannot read."""
+    found: dict[str, list[FieldChange]] = {}
+    for name, lineage in lineages_of(manifests).items():
+        if name in engine.states and name not in engine.faults:
+            declared = engine.states[name].spec.generations[-1]
+            stored = described(lineage.generations[-1])
+            found[name] = _of_parts(
+                (stored[part], declared[part]) for part in ("user_key", "value")
+            )
+    for manifest in manifests:
+        content = OperatorStateContent.loaded(manifest.operator_state)
+        for name, state in content.states.items():
+            if (one := engine.declared_operator_states.get(name)) is not None:
+                key = None if one.key is None else one.key.declaration
+                parts = (state.type.key, key), (state.type.value, one.value.declaration)
+                found[name] = _of_parts(parts)
+    return {name: changes for name, changes in found.items() if changes}
+
+
+def _of_parts(parts: Iterable[tuple[Any, Any]]) -> list[FieldChange]:
+    """Return the changes from stored to declared parts; those of keys that are not there: none."""
+    return [
+        change
+        for stored, declared in parts
+        if stored and declared
+        for change in field_changes(stored, declared)
+    ]
+
+
+class _CheckingEngine(Engine):
+    """An engine that continues after an incompatible state, as if it were not stored."""
+
+    def __init__(
+        self,
+        function: Any,
+        backend: StateBackend,
+        nothing: StateBackend,
+        reader: VersionReader,
+        storage: Any,
+    ) -> None:
+        made = reader.manifests[0].made
+        uid = reader.manifests[0].uid
+        task = SubtaskIdentity(
+            uid=uid,
+            run=RunIdentity(keyed_uuid="", app_id=None, run_id=None),
+            batch_id=reader.version,
+            subtask=0,
+            parallelism=1,
+            max_parallelism=made.max_parallelism,
+            attempt_id=0,
+        )
+        context = RuntimeContext(
+            operator_uid=uid,
+            subtask_index=0,
+            parallelism=1,
+            max_parallelism=made.max_parallelism,
+            attempt_number=0,
+            batch_id=reader.version,
+        )
+        key = stored_key(reader.manifests)
+        super().__init__(
+            function,
+            backend,
+            context,
+            key_codec=codec_for(None, what="the key") if key is None else raw_codec(key),
+            now_us=reader.manifests[0].now_us,
+            lineages=lineages_of(reader.manifests),
+            operator_state=OperatorState(
+                function, task, cast("TaskVersion", _Opened(reader, storage))
+            ),
+        )
+        self.faults: dict[str, str] = {}
+        self._nothing = nothing
+
+    @property
+    def declared_operator_states(self) -> Mapping[str, Declared]:
+        """Return the declared states that belong to no key, by name."""
+        return {} if self.operator_state is None else self.operator_state.store.declared
+
+    def _declare(self, descriptor: StateDescriptor) -> Any:
+        try:
+            return super()._declare(descriptor)
+        except TtlSwitchedError:
+            pass  # a restart rewrites the state
+        except StateMigrationError as error:
+            self.faults[descriptor.name] = str(error)
+        host = self._host
+        self._host = attrs.evolve(host, backend=self._nothing, lineages={})
+        try:
+            return super()._declare(descriptor)
+        finally:
+            self._host = host
+
+
+class _Opened:
+    """An opened version, with the interface that `OperatorState` expects of a task's version."""
+
+    is_restored = True
+
+    def __init__(self, reader: VersionReader, storage: Any) -> None:
+        self.clipped_manifests = reader.clipped
+        self.storage = storage
+        # No notification of a committed version: only a restart sends it.
+        self.opened_version = 0
+        self.version = reader.version + 1
+        self._manifests = sorted(reader.manifests, key=lambda manifest: manifest.made.subtask)
+
+    def every_manifest(self) -> Sequence[Manifest]:
+        return self._manifests
+
+
+def _opening(
+    reader: VersionReader, storage: Any, groups: KeyGroupRange, options: Mapping[str, Any]
+) -> Opening:
+    return Opening(
+        storage=storage,
+        path=f"{storage.url}#schema",
+        uid=reader.manifests[0].uid,
+        version=reader.version,
+        range=groups,
+        parents=reader.parents,
+        options=options,
+        now_us=reader.manifests[0].now_us,
+        cache_bytes=0,
+    )
+
+
+def _types(key: Mapping[str, Any] | None, value: Mapping[str, Any]) -> str:
+    return describe_type(value) if key is None else f"{describe_type(key)} → {describe_type(value)}"

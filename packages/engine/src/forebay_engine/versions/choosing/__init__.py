@@ -1,0 +1,1 @@
+"""Which version is opened, who may write the next one, and what keeps a version."""

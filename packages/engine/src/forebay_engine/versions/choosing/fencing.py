@@ -1,0 +1,260 @@
+"""Fencing: a task reads or mints its run's epoch, and stops when a newer run owns the state.
+
+The order at a run's first batch: decide which version to open (nothing is written before it is
+known to work), put the epoch entry, list the epochs again and check that no newer run appeared in
+between, put the run's record. A record without an entry therefore belongs to a run whose entry the
+janitor has pruned. Such a run must not mint again, or a driver that slept for a day would fence the
+driver that took over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from forebay_engine.versions.choosing.forks import DETAILS, ForkSource, Hold, choose
+from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.choosing.timeline import check_epochs
+from forebay_engine.versions.choosing.timeline_choice import Entering, choose_origin
+from forebay_engine.versions.format.epochs import (
+    BOUNDED,
+    UNKNOWN_SPARK_RUN,
+    EpochEntry,
+    Epochs,
+    RunRecord,
+    RunVersion,
+    decide_record,
+    list_epochs,
+    mint,
+    read_record,
+)
+from forebay_engine.versions.format.folder import OperatorStorage
+from forebay_engine.versions.format.markers import list_version, marked_versions
+from forebay_engine.versions.publishing import first_import
+from forebay_state_api.contract.file_names import LAST_VERSION
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+@attrs.frozen
+class _Proposal:
+    """The content of a run's record before it is put."""
+
+    origin: RunVersion
+    source: ForkSource | None = None
+    hold: Hold | None = None
+    """Keeps the janitor from deleting the source's files."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the run begins with empty state."""
+        return self.origin.run_key is None and self.source is None
+
+
+def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord | None]:
+    """Return the run's epoch and, at its first batch, its record with the version it continues.
+
+    Raises `FencedError` when a higher-ranked run exists.
+    """
+    epochs = list_epochs(storage)
+    own = epochs.of_run(task.run.key)
+    if own is None:
+        return _enter_first(storage, task, epochs)
+    _check_newest(epochs, own, task)
+    if task.batch_id < own.since:
+        raise _went_back(own, task)
+    if task.batch_id > own.since:
+        return own, None
+    record = read_record(storage, task.run.key)
+    if record is None:
+        record = _decide(storage, task, _propose(storage, task, epochs))
+    return own, record
+
+
+def check_owner(storage: ObjectStorage, task: Entering) -> None:
+    """Raise `FencedError` if a newer run has begun since `enter`; call it before `put_manifest`."""
+    epochs = list_epochs(storage)
+    own = epochs.of_run(task.run.key)
+    if own is None:
+        raise _fenced(task, "its epoch was cleaned up meanwhile")
+    _check_newest(epochs, own, task)
+
+
+def _enter_first(
+    storage: ObjectStorage, task: Entering, epochs: Epochs
+) -> tuple[EpochEntry, RunRecord]:
+    _check_single_operator(epochs, task)
+    if read_record(storage, task.run.key) is not None:
+        # Another task of the run may have minted since the listing; otherwise it was pruned.
+        epochs = list_epochs(storage)
+        if epochs.of_run(task.run.key) is None:
+            raise _fenced(task, "its epoch was already cleaned up")
+    proposed = _propose(storage, task, epochs)
+    if epochs.of_run(task.run.key) is None:
+        epochs = mint(storage, task.run, task.batch_id, epochs)
+    own = epochs.of_run(task.run.key)
+    if own is None:
+        raise _fenced(task, "its epoch disappeared")
+    _check_newest(epochs, own, task)
+    if proposed.is_empty:  # an import may have ended meanwhile; one that ends from now on fails
+        proposed = _propose_fork(storage, task, epochs)
+    return own, _decide(storage, task, proposed)
+
+
+def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
+    """Propose the version that the run continues, checked as far as object names allow."""
+    origin = choose_origin(storage, task, epochs)
+    if origin is None:
+        _check_empty_allowed(storage, task)
+        return _propose_fork(storage, task, epochs)
+    return _Proposal(origin)
+
+
+def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
+    """Propose the empty version, or another operator's version."""
+    empty = RunVersion(version=0, run_key=None)
+    imported = _imported(storage, task, epochs)
+    if task.restore is None:
+        return _Proposal(empty, imported)
+    source, hold = choose(
+        storage,
+        task.restore,
+        batch_id=task.batch_id,
+        uid=task.uid,
+        max_parallelism=task.max_parallelism,
+        epochs=epochs,
+    )
+    if imported is not None and source.folder != imported.folder:
+        hold.release()
+        raise ConfigurationError(
+            f"operator {task.uid!r} in {storage.url} has an imported first version, and "
+            f"restore_from={task.restore.text()} asks for another one: leave restore_from= out, or "
+            "give the query another name"
+        )
+    return _Proposal(empty, source, hold)
+
+
+def _imported(storage: ObjectStorage, task: Entering, epochs: Epochs) -> ForkSource | None:
+    """Return the imported first version for a run that begins at batch 0, if there is one."""
+    if task.batch_id:
+        return None
+    found = first_import(storage, epochs)
+    if found is None:
+        check_epochs(storage, list_version(storage, 1), epochs)
+        _check_none_deleted(storage, task, epochs)
+        return None
+    assert isinstance(storage, OperatorStorage)
+    with open_version(
+        storage,
+        uid=task.uid,
+        version=found.version,
+        run_key=found.run_key,
+        max_parallelism=task.max_parallelism,
+    ):
+        return ForkSource.imported(storage.folder, task.uid, found)
+
+
+def _check_none_deleted(storage: ObjectStorage, task: Entering, epochs: Epochs) -> None:
+    """Refuse to begin with empty state where an earlier run began with an import."""
+    for entry in epochs.entries:
+        record = None if entry.since else read_record(storage, entry.run_key)
+        if record is not None and ForkSource.is_imported(record.details):
+            raise ConfigurationError(
+                f"operator {task.uid!r} in {storage.url} began with an imported version, which is "
+                "not stored any more, and its query has gone back to batch 0: import the state "
+                "again under another name of the query, and start it with that name"
+            )
+
+
+def _decide(storage: ObjectStorage, task: Entering, proposal: _Proposal) -> RunRecord:
+    source = proposal.source
+    details: dict[str, Any] = {} if source is None else {DETAILS: attrs.asdict(source)}
+    if task.bounded:
+        details[BOUNDED] = True
+    proposed = RunRecord(
+        since=task.batch_id,
+        origin=proposal.origin,
+        keyed_uuid=task.run.keyed_uuid,
+        app_id=task.run.app_id,
+        run_id=task.run.run_id,
+        details=details,
+        location=None if task.checkpoint is None else task.checkpoint.location,
+    )
+    decided = decide_record(storage, task.run.key, proposed)
+    if decided is not proposed and proposal.hold is not None:
+        proposal.hold.release()
+    return decided
+
+
+def record_of(storage: ObjectStorage, run_key: str, uid: str) -> RunRecord:
+    """Return the record that a run put at its first batch; `CorruptStateError` if it is missing."""
+    record = read_record(storage, run_key)
+    if record is None:
+        raise CorruptStateError(
+            f"the record of run {run_key} of operator {uid!r} in {storage.url} is missing: it was "
+            "deleted by hand. Restart the query: a new run writes its own record"
+        )
+    return record
+
+
+def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
+    if task.batch_id == 0 or task.new_state:
+        return
+    nothing = (
+        f"no state of operator {task.uid!r} is stored in {storage.url} at or below version "
+        f"{task.batch_id}, but the query is at batch {task.batch_id}"
+    )
+    stored = marked_versions(storage, LAST_VERSION)
+    if stored:
+        raise ConfigurationError(
+            f"{nothing}: the oldest stored version is {min(stored)}. Either the query went back "
+            "further than spark.forebay.retention keeps (go back to a newer batch), or the first "
+            "start of a new operator failed (pass new_state=True again)"
+        )
+    raise ConfigurationError(
+        f"{nothing}: the state directory or the uid may be mistyped or renamed, or the state was "
+        "deleted. If the operator is new in this query, pass new_state=True for its first start"
+    )
+
+
+def _check_single_operator(epochs: Epochs, task: Entering) -> None:
+    """Refuse a second operator with this uid when it is about to mint, in the first batch."""
+    for other in epochs.of_spark_run(task.run.spark_run):
+        if other.since == task.batch_id and other.run_key != task.run.key:
+            raise two_operators(task.uid)
+
+
+def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
+    newest = epochs.newest()
+    if newest is None or newest.run_key == own.run_key:
+        return
+    same_run = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
+    if same_run and newest.since <= task.batch_id:
+        raise two_operators(task.uid)
+    detail = f"epoch {newest.number} began at batch {newest.since}, after this run's {own.number}"
+    raise _fenced(task, detail)
+
+
+def two_operators(uid: str) -> ConfigurationError:
+    """Return the error for a query with two operators of one uid."""
+    return ConfigurationError(
+        f"operator {uid!r}: the query has two operators of this uid, and it names the state of "
+        "one. Give each its own; if two inputs are to share state, make one operator of them: "
+        "keyed(a, …).connect(keyed(b, …)). An operator whose output is used twice is one operator "
+        "only if keyed() is called once"
+    )
+
+
+def _fenced(task: Entering, detail: str) -> FencedError:
+    return FencedError(
+        f"the state of operator {task.uid!r} belongs to a newer run, so batch {task.batch_id} of "
+        f"this run must not go on ({detail}): this query was started elsewhere, or its checkpoint "
+        "was copied. Stop the older driver, or give the copy its own state directory"
+    )
+
+
+def _went_back(own: EpochEntry, task: Entering) -> FencedError:
+    return _fenced(task, f"the run itself began at batch {own.since} and cannot go back")

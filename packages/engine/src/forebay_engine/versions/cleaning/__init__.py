@@ -1,0 +1,1 @@
+"""Delete what nobody can open any more, and probe a storage."""

@@ -1,0 +1,311 @@
+"""The janitor: the only component that deletes state, and only state that nobody can open any more.
+
+In one pass the floor is the caller's own committed version minus the retention, and the *base* is
+the version of the caller's timeline at the floor. The pass first deletes markers and manifests of
+versions below the base, whose figures it puts into the history, then files that no manifest named
+when the pass began; so a file outlives the manifests that named it by at least one pass. These are
+files for versions below the base, and for later versions that nobody has begun: a task puts its
+marker before it writes, but whoever may submit compactions chooses their folders. Pinned files
+stay, as does every object that is younger than the minimum age by the store's clock. Before each
+batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from forebay_engine.versions.choosing.forks import release_unused
+from forebay_engine.versions.choosing.pins import PinEntry, list_pins, newest_renewals, pinned_files
+from forebay_engine.versions.choosing.timeline import timeline_version
+from forebay_engine.versions.cleaning.deleted_figures import forgotten, remember
+from forebay_engine.versions.format import layout
+from forebay_engine.versions.format.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
+from forebay_engine.versions.format.manifest import is_named, read_manifest
+from forebay_engine.versions.format.markers import Made
+from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.file_names import (
+    DATA,
+    data_version,
+    inverted,
+    random_id,
+    version_of,
+)
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+PASS_EVERY: Final = 10
+"""The most versions between two passes."""
+RECORD_AGE: Final = timedelta(days=7)
+"""How long a run's record outlives its epoch entry: a driver that slept so long is still fenced."""
+
+_BATCH: Final = 100
+
+
+def pass_every(retention: int) -> int:
+    """Return the number of versions between two passes: the less is kept, the sooner one is due."""
+    return min(retention, PASS_EVERY)
+
+
+def is_due(
+    version: int, subtask: int, every: int = PASS_EVERY, *, opened: int | None = None
+) -> bool:
+    """Return whether ``subtask`` should run a pass after it made ``version`` from ``opened``.
+
+    ``opened`` defaults to the version before. Skipped versions count too: in ``foreachBatch`` an
+    operator may run only in every second batch.
+    """
+    before = version - 1 if opened is None else opened
+    return subtask == 0 and before // every < version // every
+
+
+@attrs.frozen(kw_only=True)
+class JanitorPass:
+    """The objects that one pass deleted, or would delete in a dry run."""
+
+    base: int
+    """The oldest version that stays; 0 when nothing can be deleted."""
+    overtaken: bool
+    """Whether a newer run appeared and the pass ended early."""
+    names: Sequence[str]
+
+
+class _OvertakenError(Exception):
+    """A newer run exists; only its janitor knows what may be deleted."""
+
+
+class Janitor:
+    """Clears one operator's folder on behalf of one run."""
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        *,
+        run_key: str,
+        retention: int,
+        min_age: timedelta,
+        dry_run: bool = False,
+        progress: Progress = SILENT,
+    ) -> None:
+        """Keep ``retention`` versions below the committed one, and objects under ``min_age``."""
+        self._storage = storage
+        self._run_key = run_key
+        self._retention = retention
+        self._min_age = min_age
+        self._dry_run = dry_run
+        self._progress = progress
+        self._deleted: list[str] = []
+
+    def sweep(self, committed_version: int) -> JanitorPass:
+        """Run one pass; ``committed_version`` is the version that this run itself committed.
+
+        Raises `StorageError` and `CorruptStateError`. Objects deleted before the error stay
+        deleted, and the next pass continues.
+        """
+        self._deleted = []
+        base, overtaken = 0, False
+        try:
+            self._check_newest()
+            base = self._base(committed_version - self._retention)
+            if base:
+                self._clear(base, committed_version)
+                self._forget(committed_version)
+        except _OvertakenError:
+            overtaken = True
+            _log.info("janitor of %s: a newer run exists, stopping", self._storage.url)
+        _log.debug("janitor of %s: %d objects", self._storage.url, len(self._deleted))
+        return JanitorPass(base=base, overtaken=overtaken, names=tuple(self._deleted))
+
+    def _base(self, floor: int) -> int:
+        if floor <= 0:
+            return 0
+        origin = timeline_version(self._storage, self._run_key, floor)
+        return 0 if origin is None else origin.version
+
+    def _clear(self, base: int, committed_version: int) -> None:
+        oldest = self._store_time() - self._min_age
+        versions = self._storage.list(layout.VERSIONS)
+        named = self._named_files(versions)
+        data = self._storage.list(DATA)
+        doomed = [info for info in versions if _below(info, base) and info.modified <= oldest]
+        doomed.reverse()  # the oldest first: what is stored of a timeline has no holes meanwhile
+        self._remember(doomed)
+        self._delete(doomed, _keeps_version)
+        unnamed = [i for i in data if i.modified <= oldest and not is_named(i.name, named)]
+        begun = {info.name.split("/")[1] for info in versions}
+        useless = [
+            info
+            for info in unnamed
+            if _file_below(info, base) or _is_of_no_version(info, committed_version, begun)
+        ]
+        self._delete(useless, _keeps_file)
+        self._clear_runs(versions, oldest)
+        self._clear_marks(base, oldest)
+        self._clear_pins(oldest)
+        if not self._dry_run:
+            self._deleted += release_unused(self._storage, named, oldest)
+
+    def _remember(self, doomed: Sequence[ObjectInfo]) -> None:
+        """Put the figures of manifests that will be deleted into the history."""
+        if self._dry_run:
+            return
+        keeps = _keeps_version(self._storage, self._active_pins())
+        found = (Made.parse(info) for info in doomed if not keeps(info.name))
+        remember(self._storage, [made for made in found if made is not None and made.manifest])
+
+    def _forget(self, committed_version: int) -> None:
+        """Delete the history of versions that are too old to be remembered."""
+        self._delete(forgotten(self._storage, committed_version), _keeps_nothing)
+
+    def _named_files(self, versions: Sequence[ObjectInfo]) -> frozenset[str]:
+        """Return every file and folder named by any stored manifest, of any run or attempt."""
+        made = (Made.parse(info) for info in versions)
+        manifests = [m.name for m in made if m is not None and m.manifest]
+        names: set[str] = set()
+        self._progress.stage("reading manifests", len(manifests))
+        for name in manifests:
+            self._progress.advance()
+            try:
+                names |= read_manifest(self._storage, name).names
+            except ObjectNotFoundError:  # deleted meanwhile
+                continue
+        return frozenset(names)
+
+    def _clear_runs(self, versions: Sequence[ObjectInfo], oldest: datetime) -> None:
+        """Delete runs that left no state: first their entries, much later their records."""
+        gone = frozenset(self._deleted)
+        made = (Made.parse(info) for info in versions if info.name not in gone)
+        needed = {self._run_key, *(m.by.run_key for m in made if m is not None)}
+        records = {info.name: info for info in self._storage.list(layout.RUNS)}
+        epochs = self._storage.list(layout.EPOCHS)
+        entries = [(info, EpochEntry.parse(info.name)) for info in epochs]
+        present = {entry.run_key for _, entry in entries if entry}
+        # An entry whose run has no record stays: without either, the run could mint again.
+        old = [
+            info
+            for info, entry in entries
+            if entry
+            and info.modified <= oldest
+            and entry.run_key not in needed
+            and f"{layout.RUNS}/{entry.run_key}" in records
+        ]
+        keep = {f"{layout.RUNS}/{run_key}" for run_key in needed | present}
+        stale = [
+            info
+            for name, info in records.items()
+            if name not in keep and info.modified <= oldest - RECORD_AGE
+        ]
+        self._delete([*old, *stale], _keeps_nothing)
+
+    def _clear_marks(self, base: int, oldest: datetime) -> None:
+        """Delete the marks of final versions below ``base``."""
+        marks = self._storage.list(layout.FINAL)
+        old = [
+            info
+            for info in marks
+            if info.modified <= oldest and (layout.final_mark(info.name) or (base, ""))[0] < base
+        ]
+        self._delete(old, _keeps_nothing)
+
+    def _clear_pins(self, oldest: datetime) -> None:
+        now = oldest + self._min_age
+        pins = {pin.name for pin in list_pins(self._storage) if pin.expired(now)}
+        infos = self._storage.list(layout.PINS)
+        expired = [info for info in infos if info.name in pins and info.modified <= oldest]
+        self._delete(expired, _keeps_nothing)
+
+    def _delete(self, infos: Sequence[ObjectInfo], rule: _Rule) -> None:
+        remaining = iter(infos)
+        self._progress.stage("deleting", len(infos))
+        while batch := list(islice(remaining, _BATCH)):
+            self._check_newest()
+            keeps = rule(self._storage, self._active_pins())
+            names = [info.name for info in batch if not keeps(info.name)]
+            if not self._dry_run:
+                self._storage.delete(names)
+            self._deleted += names
+            self._progress.advance(len(batch))
+
+    def _check_newest(self) -> None:
+        epochs = list_epochs(self._storage)
+        newest = epochs.newest()
+        own = epochs.of_run(self._run_key)
+        if newest is None or own is None:
+            raise _OvertakenError
+        # In foreachBatch every batch is a run; the runs of one Spark run form one timeline.
+        same = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
+        if newest.run_key != self._run_key and not same:
+            raise _OvertakenError
+
+    def _active_pins(self) -> Sequence[PinEntry]:
+        pins = newest_renewals(list_pins(self._storage))
+        if not pins:
+            return ()
+        now = self._store_time()
+        return [pin for pin in pins if not pin.expired(now)]
+
+    def _store_time(self) -> datetime:
+        """Return the store's time, by writing an object and reading its time."""
+        name = f"{layout.PROBES}/{random_id()}"
+        self._storage.put(name, seal({}))
+        try:
+            return next(i.modified for i in self._storage.list(layout.PROBES) if i.name == name)
+        finally:
+            self._storage.delete([name])
+
+
+_Rule = Callable[["ObjectStorage", Sequence[PinEntry]], Callable[[str], bool]]
+"""Given the active pins, returns a test for objects that must stay."""
+
+
+def _keeps_version(_: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str], bool]:
+    folders = {f"{layout.version_folder(pin.version)}/" for pin in pins}
+    return lambda name: any(name.startswith(folder) for folder in folders)
+
+
+def _keeps_file(storage: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str], bool]:
+    named: set[str] = set()
+    whole = -1
+    for pin in pins:
+        files = pinned_files(storage, pin)
+        if files is None:
+            whole = max(whole, pin.version)
+        named |= files or frozenset()
+    return lambda name: is_named(name, named) or (data_version(name) or 0) <= whole
+
+
+def _keeps_nothing(_: ObjectStorage, __: Sequence[PinEntry]) -> Callable[[str], bool]:
+    return lambda _name: False
+
+
+def _below(info: ObjectInfo, base: int) -> bool:
+    version = version_of(info.name.split("/")[1])
+    return version is not None and version < base
+
+
+def _file_below(info: ObjectInfo, base: int) -> bool:
+    version = data_version(info.name)
+    return version is not None and version < base
+
+
+def _is_of_no_version(info: ObjectInfo, committed_version: int, begun: Collection[str]) -> bool:
+    """Return whether a file is for a later version without a marker or a manifest.
+
+    ``begun`` are the folders of the versions that have one.
+    """
+    version = data_version(info.name)
+    if version is None or version <= committed_version:
+        return False
+    return inverted(version) not in begun

@@ -1,0 +1,1 @@
+"""The objects that a version consists of: their names and their content."""

@@ -1,0 +1,75 @@
+"""The type of an operator's keys, as plain data: what a codec describes, and the kinds of times.
+
+Codecs have one type for times, but a time without a zone is another key than the same time in UTC.
+In tables both are instants in UTC, so a reader or an import that is given a time makes the kind of
+it that the key column has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+import attrs
+
+from forebay_engine.versions.format.keyed_by import KeyColumn
+from forebay_state_api.codecs import ValueCodec, codec_for, stored_codec
+from forebay_state_api.codecs.spark_types import json_of_ddl
+from forebay_state_api.keys import in_kinds
+
+_TIMES: Final = ("timestamp", "timestamp_ntz")
+
+
+@attrs.frozen
+class KeyType:
+    """The type of keys; other processes can receive it."""
+
+    description: Mapping[str, Any]
+    """The type as the codec of keys describes it."""
+    columns: Sequence[KeyColumn] = ()
+    """The key columns as far as they are known; empty if nothing is."""
+
+    @classmethod
+    def of(cls, declared: Any) -> Self:
+        """Return the type of keys of a Spark type, or of columns: ``user string, day date``.
+
+        It may also be a Python type, or such a `KeyType`.
+        """
+        if isinstance(declared, cls):
+            return declared
+        description: Mapping[str, Any] = codec_for(declared, what="the key").description
+        columns = _columns(declared) if isinstance(declared, str) else []
+        if description["type"] != "record":
+            return cls(description, columns)
+        parts = [field["type"] for field in description["fields"]]
+        bare = [one["of"] if one["type"] == "optional" else one for one in parts]
+        whole = bare[0] if len(bare) == 1 else {"type": "tuple", "elements": bare}
+        return cls(whole, columns)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each key column; empty where it is not known."""
+        return [column.kind for column in self.columns]
+
+    def codec(self, what: str = "the key") -> ValueCodec:
+        """Return the codec of keys, which admits times as the key columns have them."""
+        codec = stored_codec(self.description, what=what)
+        if not {*self.kinds} & {*_TIMES}:
+            return codec
+        admit, kinds = codec.admit, self.kinds
+        return attrs.evolve(codec, admit=lambda key: in_kinds(admit(key), kinds))
+
+    def nameless(self) -> list[list[list[str]]]:
+        """Return `Manifest.keyed_by` of an import: the columns of its tables have other names."""
+        return [[["", kind] for kind in self.kinds]] if any(self.kinds) else []
+
+
+def _columns(ddl: str) -> list[KeyColumn]:
+    json = json_of_ddl(ddl)
+    is_struct = isinstance(json, dict) and json["type"] == "struct"
+    fields = json["fields"] if is_struct else [{"name": "", "type": json}]
+    return [KeyColumn(field["name"], _kind(field["type"])) for field in fields]
+
+
+def _kind(json: Any) -> str:
+    return json if json in _TIMES else ""

@@ -1,0 +1,209 @@
+"""The names of all objects that one operator stores; no other module knows them.
+
+::
+
+    <state dir>/<query id>/<uid>/
+        epochs/<number>-<since>-<run key>-<Spark run>
+        epochs/recovery-<number>
+        runs/<run key>
+        versions/<inverted version>/<pair>/marker-<coordinates>
+        versions/<inverted version>/<pair>/manifest-<coordinates>-<random>-<time>-<figures>-<size>
+        data/<inverted version>/<kind>-<random>
+        data/<inverted version>/compaction-<random>/claim
+        data/<inverted version>/compaction-<random>/run-<random>/<what one run writes>
+        data/<inverted version>/compaction-<random>/result
+        pins/<version>-<id>-<lease>-<renewal>
+        savepoints/<name>
+        history/<inverted newest version>-<inverted oldest version>-<digest>
+        sources/<id>
+        final/<version>-<run key>
+        probes/<random>
+
+Version numbers are inverted and written in fixed-width hex, so that the newest version comes first
+in a listing and all objects of one version share a prefix. Below it the subtasks share folders in
+pairs, the first with the last, the second with the last but one: a subtask that lists its own
+folder sees a handful of names, however many subtasks there are. The names hold everything that
+decides about a version: a listing is enough, and no object has to be read. Names that do not parse
+are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Self
+
+import attrs
+
+from forebay_engine.versions.format.figures import MOST_CHARACTERS, NONE, Figures
+from forebay_state_api.contract.file_names import inverted
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+
+EPOCHS: Final = "epochs"
+RECOVERY: Final = "recovery-"
+"""Prefix of a decision's name among the epochs."""
+RUNS: Final = "runs"
+VERSIONS: Final = "versions"
+PINS: Final = "pins"
+SAVEPOINTS: Final = "savepoints"
+HISTORY: Final = "history"
+SOURCES: Final = "sources"
+FINAL: Final = "final"
+PROBES: Final = "probes"
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
+_ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
+_PART: Final = r"(?:[A-Za-z0-9_\-]|=[0-9a-f]{2})+"
+_OPERATOR: Final = re.compile(rf"{_PART}/{_PART}")
+_MOST_NAME_BYTES: Final = 200
+_FINAL: Final = re.compile(rf"{FINAL}/(\d+)-([0-9a-f]{{16}})")
+
+
+def escaped(name: str, what: str) -> str:
+    """Turn a user's name into one path part that `unescaped` turns back.
+
+    Letters, digits, ``_`` and ``-`` stay; every other UTF-8 byte becomes ``=xx``. Raises
+    `ConfigurationError` for what cannot be such a part; ``what`` names it.
+    """
+    if not isinstance(name, str):
+        raise ConfigurationError(f"{what} is a string, not {name!r:.100}")
+    try:
+        text = "".join(c if _PLAIN.fullmatch(c) else _hex(c) for c in name)
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"{what} is not valid text: {error}") from error
+    if not text:
+        raise ConfigurationError(f"{what} is an empty string")
+    if len(text) > _MOST_NAME_BYTES:
+        raise ConfigurationError(
+            f"{what} is too long for a path: {len(text)} bytes, at most {_MOST_NAME_BYTES}"
+        )
+    return text
+
+
+def _hex(character: str) -> str:
+    return "".join(f"={byte:02x}" for byte in character.encode())
+
+
+def unescaped(text: str) -> str:
+    """Return the name that `escaped` was given."""
+    data = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+    return data.encode("latin-1").decode()
+
+
+def operator_folder(query_id: str, uid: str) -> str:
+    """Return the operator's folder below the state directory."""
+    return f"{escaped(query_id, 'the query id')}/{escaped(uid, 'the uid')}"
+
+
+def is_operator_folder(name: str) -> bool:
+    """Return whether `operator_folder` could have returned ``name``."""
+    return _OPERATOR.fullmatch(name) is not None
+
+
+def version_folder(version: int) -> str:
+    """Return the folder of a version's markers and manifests."""
+    return f"{VERSIONS}/{inverted(version)}"
+
+
+def other_of_pair(subtask: int, parallelism: int) -> int:
+    """Return the subtask that shares a folder with ``subtask``; the middle one has its own."""
+    return parallelism - 1 - subtask
+
+
+def pair_folder(version: int, subtask: int, parallelism: int) -> str:
+    """Return the folder of a subtask's markers and manifests, which the other of its pair shares.
+
+    The first and the last subtask share one, because a Spark job that runs only some of the
+    partitions starts at one end.
+    """
+    pair = min(subtask, other_of_pair(subtask, parallelism))
+    return f"{version_folder(version)}/{pair}"
+
+
+@attrs.frozen(kw_only=True)
+class Coordinates:
+    """The task attempt that made a marker or a manifest, as its name encodes it."""
+
+    version: int
+    """The version that is being made."""
+    max_parallelism: int
+    parallelism: int
+    subtask: int
+    range: KeyGroupRange
+    epoch: int
+    """Number of the run's epoch, as the task knew it."""
+    run_key: str
+    attempt_id: int
+    """Spark's task attempt id: unique and growing within a driver."""
+    random_id: str = ""
+    """Identity of a manifest; a marker's name has none."""
+
+    def attempt(self) -> str:
+        """Return the coordinates as in a marker's name: always the same for one attempt."""
+        numbers = (self.max_parallelism, self.parallelism, self.subtask)
+        groups = (self.range.start, self.range.end)
+        parts = (*numbers, *groups, self.epoch, self.run_key, self.attempt_id)
+        return "-".join(str(part) for part in parts)
+
+    def text(self) -> str:
+        """Return the coordinates as in a manifest's name."""
+        return f"{self.attempt()}-{self.random_id}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of the marker and the manifest."""
+        return pair_folder(self.version, self.subtask, self.parallelism)
+
+    @classmethod
+    def parse(cls, version: int, text: str) -> Self | None:
+        """Inverse of `text` and `attempt`; ``None`` when it is something else."""
+        match = _COORDINATES.fullmatch(text)
+        if match is None:
+            return None
+        numbers = [int(n) for n in match.group(1, 2, 3, 4, 5, 6, 8)]
+        if numbers[3] > numbers[4]:
+            return None
+        return cls(
+            version=version,
+            max_parallelism=numbers[0],
+            parallelism=numbers[1],
+            subtask=numbers[2],
+            range=KeyGroupRange(numbers[3], numbers[4]),
+            epoch=numbers[5],
+            run_key=match[7],
+            attempt_id=numbers[6],
+            random_id=match[9] or "",
+        )
+
+
+_COORDINATES: Final = re.compile(
+    r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})-(\d+)(?:-([0-9a-f]{24}))?"
+)
+
+
+def marker_name(made: Coordinates) -> str:
+    """Return the name of the object that marks that this attempt began to make this version."""
+    return f"{made.folder}/marker-{made.attempt()}"
+
+
+def manifest_name(made: Coordinates, batch_ms: int, size: int, figures: Figures = NONE) -> str:
+    """Return the name of a manifest.
+
+    It contains the size, so that a listing distinguishes a torn manifest from a whole one, the
+    batch's time, so that a listing shows whether the query's checkpoint knows this batch, and
+    figures, so that it shows what the batch took and made.
+    """
+    begin, end = f"manifest-{made.text()}-{batch_ms}", f"-{size}"
+    text = figures.text(MOST_CHARACTERS - len(begin) - len(end) - 1)
+    return f"{made.folder}/{begin}{text and '-'}{text}{end}"
+
+
+def final_name(version: int, run_key: str) -> str:
+    """Return the name of the mark that a version is final."""
+    return f"{FINAL}/{version}-{run_key}"
+
+
+def final_mark(name: str) -> tuple[int, str] | None:
+    """Return the version of a mark, and its run; ``None`` when the name is something else."""
+    match = _FINAL.fullmatch(name)
+    return match and (int(match[1]), match[2])

@@ -1,0 +1,120 @@
+"""Watches all operators of a state directory, or those that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from forebay_engine.versions.format.directory_contents import what_is_there
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_processor.observing.operators import StoredOperator, find_operators
+from forebay_state_processor.observing.parallel_requests import for_each
+from forebay_state_processor.observing.watching import REQUESTS, OperatorView, OperatorWatch
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+LIST_EVERY: Final = 10
+"""Refreshes until operators that are new are looked for."""
+
+
+class DirectoryWatch:
+    """Reads the operators of a state directory again and again."""
+
+    def __init__(
+        self, root: ObjectStorage, *, query: str | None = None, uid: str | None = None
+    ) -> None:
+        """Watch all operators, or those of one query, or of one uid."""
+        self._root = root
+        self._query = query
+        self._uid = uid
+        self._refreshes = 0
+        self._watches: dict[StoredOperator, OperatorWatch] = {}
+        self._views: dict[StoredOperator, OperatorView] = {}
+        self._problems: dict[StoredOperator, Exception] = {}
+        self._unlisted: Mapping[str, Exception] = {}
+
+    @property
+    def problems(self) -> Mapping[StoredOperator, Exception]:
+        """The operators that could not be read when last tried; their views are older, or none."""
+        return dict(self._problems)
+
+    @property
+    def unlisted(self) -> Mapping[str, Exception]:
+        """The queries whose operators could not be listed when last tried; known ones stay."""
+        return self._unlisted
+
+    def refresh(self) -> Mapping[StoredOperator, OperatorView]:
+        """Return a view of each operator, by its names; none of those that have no view yet.
+
+        Makes at most `REQUESTS` requests for each operator. Once in `LIST_EVERY` times it looks for
+        new operators instead of at those it knows: one request, and one for each query. An operator
+        that cannot be read is among the `problems`, and a query that cannot be listed is
+        `unlisted`. Raises `ConfigurationError` if there is no state, `StorageError`, and the first
+        problem if no query can be listed or no operator can be read.
+        """
+        looks = self._refreshes % LIST_EVERY == 0
+        if looks:
+            self._find()
+        if not (looks and self._views):
+            self._look(1 if looks and self._searches else REQUESTS)
+        found = {one: view for one, view in self._views.items() if view.listing.objects}
+        if self._has_all and not (found or self._problems):
+            raise next(iter(self._unlisted.values()), None) or self._nothing()
+        self._refreshes += 1
+        return found
+
+    def views(self) -> Mapping[StoredOperator, OperatorView]:
+        """Refresh until each operator has a view: a request for each 1,000 names, at first.
+
+        Operators that cannot be read have none.
+        """
+        found = self.refresh()
+        while not self._has_all:
+            found = self.refresh()
+        return found
+
+    @property
+    def _has_all(self) -> bool:
+        return self._views.keys() | self._problems.keys() == self._watches.keys()
+
+    @property
+    def _searches(self) -> bool:
+        """Whether finding operators takes requests."""
+        return self._query is None or self._uid is None
+
+    def _find(self) -> None:
+        query, uid, known = self._query, self._uid, self._watches
+        seen = find_operators(self._root, query=query, uid=uid, known=known)
+        found, self._unlisted = seen.operators, seen.unlisted
+        self._watches = {
+            one: known.get(one) or OperatorWatch(one.storage(self._root)) for one in found
+        }
+        self._views = {one: self._views[one] for one in found if one in self._views}
+        self._problems = {one: self._problems[one] for one in found if one in self._problems}
+
+    def _look(self, requests: int) -> None:
+        """Refresh all operators; one that fails, or needs more requests, keeps its view."""
+        watches = list(self._watches.values())
+        self._problems = {}
+        views = for_each(self._root, watches, partial(_refreshed, requests=requests))
+        for one, seen in zip(self._watches, views, strict=True):
+            if isinstance(seen, Exception):
+                self._problems[one] = seen
+            elif seen is not None:
+                self._views[one] = seen
+        if self._problems and self._problems.keys() == self._watches.keys():
+            raise next(iter(self._problems.values()))
+
+    def _nothing(self) -> ConfigurationError:
+        there = what_is_there(self._root, self._query, self._uid)
+        return ConfigurationError(f"no such operator in {self._root.url}: {there}")
+
+
+def _refreshed(watch: OperatorWatch, requests: int) -> OperatorView | Exception | None:
+    """Refresh one operator; an error of this operator leaves the others."""
+    try:
+        return watch.refresh(requests)
+    except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
+        return error

@@ -1,0 +1,148 @@
+"""Watches one operator: at most three requests to storage for each refresh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from forebay_engine.versions.choosing.pins import FOREVER
+from forebay_engine.versions.format.figures import COUNTS
+from forebay_engine.versions.format.manifest import Manifest, read_manifest
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.metrics.keyed import GROUP_ROWS
+from forebay_state_processor.observing.deleted_versions import HistoryReader
+from forebay_state_processor.observing.paged_listing import PagedListing
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_processor.observing.figures_of_versions import VersionFigures
+    from forebay_state_processor.observing.listing import BatchInProgress, OperatorListing
+    from forebay_state_processor.observing.timeline import Timeline
+
+REQUESTS: Final = 3
+"""The most requests of a refresh."""
+VERSIONS: Final = 100
+"""Versions that a view goes back, if that many are stored or remembered."""
+SILENT_AFTER: Final = timedelta(minutes=3)
+"""A compaction that has shown no sign of life for this long has ended without a result."""
+
+
+@attrs.frozen(kw_only=True)
+class HotKeyGroups:
+    """The key groups with the most rows in one subtask and micro-batch."""
+
+    subtask: int
+    rows_in: int
+    """Rows of the subtask."""
+    rows: Mapping[int, int]
+    """Key group → its rows, the hottest first."""
+
+
+@attrs.frozen(kw_only=True)
+class OperatorView:
+    """An operator at the moment of a refresh."""
+
+    listing: OperatorListing
+    timeline: Timeline
+    """The stored versions, and those of the history that were read so far."""
+    busiest: Manifest | None
+    """The newest manifest of the subtask with the most rows; ``None`` if it cannot be read."""
+
+    @property
+    def newest(self) -> VersionFigures | None:
+        """The newest complete version."""
+        return self.timeline.newest
+
+    @property
+    def backend(self) -> str | None:
+        """The name of the backend."""
+        return None if self.busiest is None else self.busiest.backend
+
+    @property
+    def unknown(self) -> Sequence[str]:
+        """Figures of the newest version that not all subtasks know, by key."""
+        newest = self.newest
+        return [] if newest is None else [key for key in COUNTS if newest.count(key) is None]
+
+    @property
+    def in_progress(self) -> BatchInProgress | None:
+        """The version that is being made; ``None`` between micro-batches."""
+        return self.listing.in_progress
+
+    def hot_key_groups(self, most: int) -> HotKeyGroups | None:
+        """Return the key groups with the most rows of the `busiest` subtask; ``None`` if unknown.
+
+        The hottest key group of all is among them, unless the rows of its subtask are fewer.
+        """
+        rows = None if self.busiest is None else self.busiest.metrics.get(GROUP_ROWS)
+        if self.busiest is None or rows is None:
+            return None
+        start = self.busiest.made.range.start
+        order = sorted(range(len(rows)), key=rows.__getitem__, reverse=True)[:most]
+        return HotKeyGroups(
+            subtask=self.busiest.made.subtask,
+            rows_in=sum(rows),
+            rows={start + at: rows[at] for at in order if rows[at]},
+        )
+
+    def running_compactions(self, now: datetime) -> int:
+        """Return the number of compactions that have begun and showed a sign of life lately."""
+        folders = self.listing.compactions
+        return sum(not one.is_done and now - one.seen < SILENT_AFTER for one in folders)
+
+    @property
+    def held_by_forks(self) -> int:
+        """Pins that do not expire and belong to no savepoint: those of forks."""
+        lasting = sum(pin.lease == FOREVER for pin in self.listing.pins)
+        return max(0, lasting - len(self.listing.savepoints))
+
+
+class OperatorWatch:
+    """Reads one operator again and again; what cannot change is read once."""
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        """``storage`` is the operator's folder."""
+        self._storage = storage
+        self._pages = PagedListing(storage)
+        self._history = HistoryReader(storage)
+        self._busiest: Manifest | None = None
+
+    def refresh(self, requests: int = REQUESTS) -> OperatorView | None:
+        """List the operator's folder, and read a manifest and an object of the history at most.
+
+        So the timeline of an operator with a long history grows from refresh to refresh. Returns
+        ``None`` as long as ``requests`` did not suffice to list the whole folder and to read the
+        manifest, which only happens at first and after a long break; the next call goes on.
+        """
+        left = requests - self._pages.refresh(requests)
+        if not (left and self._pages.is_whole):
+            return None
+        listing = self._pages.listing()
+        before = self._busiest
+        busiest = self._read(listing.timeline.newest)
+        left -= busiest is not before or busiest is None
+        timeline = self._history.timeline(listing, VERSIONS, most=min(1, left))
+        return OperatorView(listing=listing, timeline=timeline, busiest=busiest)
+
+    def view(self) -> OperatorView:
+        """Refresh until there is a view."""
+        while (found := self.refresh()) is None:
+            pass
+        return found
+
+    def _read(self, newest: VersionFigures | None) -> Manifest | None:
+        if newest is None:
+            return None
+        named = newest.busiest
+        if self._busiest is None or self._busiest.id not in named.manifest:
+            try:
+                self._busiest = read_manifest(self._storage, named.manifest)
+            except (ObjectNotFoundError, CorruptStateError):  # cleared meanwhile, or damaged
+                return None
+        return self._busiest

@@ -1,0 +1,65 @@
+"""Operator and broadcast state of a version, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from forebay_engine.versions.format.blobs import read_blob
+from forebay_engine.versions.format.operator_state_entries import (
+    Mode,
+    OperatorStateContent,
+    StateContent,
+    unpacked,
+)
+from forebay_state_api.codecs import decoding, describe_type, stored_codec
+
+if TYPE_CHECKING:
+    from forebay_engine.versions.format.manifest import Manifest
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+@attrs.frozen(kw_only=True)
+class OperatorStateInfo:
+    """One state without a key."""
+
+    name: str
+    mode: str
+    """How it is redistributed: ``split``, ``union`` or ``broadcast``."""
+    type: str
+    """The type of elements, as text; for broadcast state ``user key → value``."""
+
+
+def operator_states_of(manifests: Sequence[Manifest]) -> dict[str, OperatorStateInfo]:
+    """Return the operator states of a version by name."""
+    found: dict[str, OperatorStateInfo] = {}
+    for manifest in manifests:
+        for name, state in OperatorStateContent.loaded(manifest.operator_state).states.items():
+            value = describe_type(state.type.value)
+            key = None if state.type.key is None else describe_type(state.type.key)
+            text = value if key is None else f"{key} → {value}"
+            found[name] = OperatorStateInfo(name=name, mode=state.type.mode.value, type=text)
+    return dict(sorted(found.items()))
+
+
+def operator_state_parts(
+    storage: ObjectStorage, manifests: Sequence[Manifest], name: str
+) -> list[Any]:
+    """Return each subtask's part of an operator state, in subtask order: lists, or dicts."""
+    made = sorted(manifests, key=lambda manifest: manifest.made.range.start)
+    states = [OperatorStateContent.loaded(one.operator_state).states.get(name) for one in made]
+    return [_values(storage, name, state) for state in states if state is not None]
+
+
+def _values(storage: ObjectStorage, name: str, state: StateContent) -> Any:
+    what = f"operator state {name!r}"
+    elements = unpacked(read_blob(storage, state.blob, what))
+    value = stored_codec(state.type.value, what=what)
+    with decoding(lambda _: f"{what} in {storage.url}"):
+        if state.type.mode is not Mode.BROADCAST:
+            return [value.unpack_one(element) for element in elements]
+        assert state.type.key is not None
+        key = stored_codec(state.type.key, what=f"user key of {what}")
+        return {key.unpack_one(k): value.unpack_one(v) for k, v in elements}

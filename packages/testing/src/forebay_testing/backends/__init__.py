@@ -1,0 +1,149 @@
+"""The conformance kit, one module per part of the contract.
+
+`StateBackendTests` has all tests that involve a backend. `EngineTests` has the decisions that the
+engine makes before it calls a backend; it needs to run on one backend only.
+
+pytest rewrites the kit's assertions, as in any test; this must be requested before the modules are
+imported.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_PARTS = (
+    "aliasing",
+    "cleanup",
+    "damage",
+    "declaring",
+    "failing",
+    "foreign",
+    "forks",
+    "futures",
+    "generations",
+    "histories",
+    "iterators",
+    "janitor_pass",
+    "kinds",
+    "machine",
+    "migration",
+    "namespaced_timers",
+    "operator_state",
+    "order",
+    "overlapping",
+    "readers",
+    "replay",
+    "reporting",
+    "rescale",
+    "search",
+    "sorted_maps",
+    "steps",
+    "stored_cells",
+    "subject",
+    "tables",
+    "timelines",
+    "timer_histories",
+    "timers",
+    "ttl",
+    "ttl_switch",
+    "versions",
+    "visits",
+)
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
+
+from forebay_testing.backends.aliasing import AliasingTests
+from forebay_testing.backends.cleanup import CleanupTests
+from forebay_testing.backends.damage import DamageTests
+from forebay_testing.backends.declaring import DeclarationTests
+from forebay_testing.backends.failing import FailureTests
+from forebay_testing.backends.foreign import ForeignTests
+from forebay_testing.backends.forks import ForkTests
+from forebay_testing.backends.futures import FutureTests
+from forebay_testing.backends.generations import GenerationTests
+from forebay_testing.backends.histories import HistoryTests
+from forebay_testing.backends.iterators import IteratorTests
+from forebay_testing.backends.janitor_pass import ClearingTests
+from forebay_testing.backends.kinds import KeysOfMapsTests, KindRefusalTests, KindTests
+from forebay_testing.backends.machine import StateMachineTests
+from forebay_testing.backends.migration import MigrationRefusalTests, MigrationTests
+from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
+from forebay_testing.backends.operator_state import CheckpointListenerTests, OperatorStateTests
+from forebay_testing.backends.order import OrderTests
+from forebay_testing.backends.overlapping import OverlapTests
+from forebay_testing.backends.readers import ReaderTests
+from forebay_testing.backends.replay import ReplayTests
+from forebay_testing.backends.rescale import RescaleTests
+from forebay_testing.backends.sorted_maps import SortedMapTests
+from forebay_testing.backends.steps import ProgramTests, StepTests
+from forebay_testing.backends.subject import MANNERS, Manner
+from forebay_testing.backends.tables import CommitTests, TableTests
+from forebay_testing.backends.timelines import TimelineTests
+from forebay_testing.backends.timer_histories import TimerHistoryTests
+from forebay_testing.backends.timers import TimerRefusalTests, TimerTests
+from forebay_testing.backends.ttl import TtlDeclarationTests, TtlTests
+from forebay_testing.backends.ttl_switch import TtlSwitchTests
+from forebay_testing.backends.versions import VerificationTests, VersionTests
+from forebay_testing.backends.visits import VisitTests
+
+
+class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryTests, OverlapTests):
+    """Properties: drawn examples, compared with models and with each other.
+
+    To search among new examples, set ``example_seed`` and ``example_factor`` in a class that is not
+    run by default.
+    """
+
+
+class StateBackendTests(
+    TableTests,
+    CommitTests,
+    FutureTests,
+    IteratorTests,
+    KindTests,
+    KeysOfMapsTests,
+    SortedMapTests,
+    AliasingTests,
+    OrderTests,
+    StepTests,
+    FailureTests,
+    ForeignTests,
+    TtlTests,
+    TtlSwitchTests,
+    CleanupTests,
+    ReplayTests,
+    RescaleTests,
+    VisitTests,
+    ReaderTests,
+    TimerTests,
+    NamespacedTimerTests,
+    VersionTests,
+    VerificationTests,
+    DamageTests,
+    ClearingTests,
+    MigrationTests,
+    GenerationTests,
+    ForkTests,
+    TimelineTests,
+    PropertyTests,
+):
+    """Everything that a state backend has to do; see `forebay_testing`."""
+
+
+class EngineTests(
+    DeclarationTests,
+    KindRefusalTests,
+    TtlDeclarationTests,
+    TimerRefusalTests,
+    MigrationRefusalTests,
+    OperatorStateTests,
+    CheckpointListenerTests,
+):
+    """Decisions of the engine, on any backend; list it before `StateBackendTests`."""
+
+    @pytest.fixture(params=list(MANNERS))
+    def some_manner(self, request: pytest.FixtureRequest) -> Manner:
+        """Every manner, since styles are the engine's business."""
+        return MANNERS[request.param]
+
+
+__all__ = ["EngineTests", "PropertyTests", "StateBackendTests"]

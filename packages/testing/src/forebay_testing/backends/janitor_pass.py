@@ -1,0 +1,97 @@
+"""Clearing deletes exactly the state that nobody can open any more, in files and elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from forebay_engine.versions import Janitor, RestoreFrom
+from forebay_engine.versions.choosing.savepoints import create_savepoint
+from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_testing.backends.stored_cells import StoredCells
+from forebay_testing.backends.subject import BackendSubject, NewJob
+from forebay_testing.job import KeyedJob
+
+_BATCHES = 20
+
+
+class _Interrupted(ForwardingStorage):
+    """Calls ``meanwhile`` once, after the first listing."""
+
+    def __init__(self, inner: ObjectStorage, meanwhile: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.meanwhile = [meanwhile]
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        listed = super().list(prefix)
+        if self.meanwhile:
+            self.meanwhile.pop()()
+        return listed
+
+
+class ClearingTests(BackendSubject):
+    """The janitor's pass, and `StateBackend.clear` after it."""
+
+    def test_what_is_stored_does_not_grow_with_the_batches(
+        self,
+        new_job: NewJob,
+        backend_class: type[StateBackend],
+        backend_options: Mapping[str, Any],
+        stored_cells: StoredCells,
+    ) -> None:
+        job = new_job(ValueStateDescriptor("v", int), parallelism=2)
+        counts = []
+        for number in range(_BATCHES):
+            job.scripts([(key, [("v.update", number)]) for key in "abcdef"])
+            _clear(job, backend_class, backend_options)
+            counts.append(len(stored_cells.pieces(job.storage)))
+        assert max(counts[_BATCHES // 2 :]) <= max(counts[: _BATCHES // 2]), counts
+        job.restart()
+        assert job.scripts([(key, [("v.value",)]) for key in "abcdef"]) == [[_BATCHES - 1]] * 6
+
+    def test_savepoints_and_forks_keep_what_they_need(
+        self,
+        new_job: NewJob,
+        backend_class: type[StateBackend],
+        backend_options: Mapping[str, Any],
+    ) -> None:
+        job = new_job(ValueStateDescriptor("v", int))
+        job.do("k", ("v.update", 1))
+        create_savepoint(job.storage, "kept", uid=job.uid)
+        restore = RestoreFrom("query", savepoint="kept")
+        fork = new_job(ValueStateDescriptor("v", int), query="fork", restore=restore)
+        fork.do("k", ("v.value",))
+        for number in range(_BATCHES):
+            job.do("k", ("v.update", number))
+            if number % 4 == 3:
+                _clear(job, backend_class, backend_options)
+        fork.restart()
+        assert fork.do("k", ("v.value",)) == [1]
+        again = new_job(ValueStateDescriptor("v", int), query="again", restore=restore)
+        assert again.do("k", ("v.value",)) == [1]
+
+    def test_a_commit_made_meanwhile_stays(
+        self,
+        new_job: NewJob,
+        backend_class: type[StateBackend],
+        backend_options: Mapping[str, Any],
+    ) -> None:
+        job = new_job(ValueStateDescriptor("v", int))
+        job.do("k", ("v.update", 1))
+        storage = _Interrupted(job.storage, lambda: job.do("k", ("v.update", 2)))
+        backend_class.clear(storage, backend_options, retry_budget_s=0.0)
+        job.restart()
+        assert job.do("k", ("v.value",)) == [2 if not storage.meanwhile else 1]
+
+
+def _clear(
+    job: KeyedJob, backend_class: type[StateBackend], backend_options: Mapping[str, Any]
+) -> None:
+    """Run one pass over everything older than the version before the newest."""
+    janitor = Janitor(job.storage, run_key=job.run_key, retention=1, min_age=timedelta(0))
+    janitor.sweep(job.batch_id)
+    backend_class.clear(job.storage, backend_options, retry_budget_s=0.0)
