@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_engine.execution.subtask_metrics import Measures
+from forebay_spark_runtime.driver.service_outages import Who
 from forebay_spark_runtime.worker_process import operator_task
 from forebay_spark_runtime.worker_process.operator_task import OperatorTask
 
@@ -61,6 +62,24 @@ def test_a_task_whose_process_ends_with_it_waits_for_its_threads(monkeypatch, re
     operator._versions = object()
     operator.finish()
     assert waited == expected
+
+
+@pytest.mark.parametrize(("run_id", "expected"), [("run", "run"), (None, "of keyed")])
+def test_a_task_reports_an_outage_after_its_compactions(monkeypatch, run_id, expected):
+    """Where a process has one task, it learns only then that no gateway answers."""
+    reports, found = [], ["an outage"]
+    service = SimpleNamespace(hand_over=lambda: found.append("one more"), outage=found.pop)
+    monkeypatch.setattr(operator_task, "report_outage", lambda *given: reports.append(given))
+    monkeypatch.setattr(OperatorTask, "_compaction", lambda self: service)
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    operator = OperatorTask.__new__(OperatorTask)
+    operator._versions = object()
+    operator._options = SimpleNamespace(outages=b"sent", settings={"compaction.service": "ray"})
+    run = SimpleNamespace(run_id=run_id, keyed_uuid="of keyed")
+    operator._task = SimpleNamespace(subtask=SimpleNamespace(uid="visits", query="q", run=run))
+    operator.finish()
+    who = Who(uid="visits", query="q", run=expected, service="ray")
+    assert reports == [(b"sent", who, "one more")]
 
 
 def test_a_task_without_stored_state_has_nothing_to_wait_for(monkeypatch):
