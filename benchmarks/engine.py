@@ -48,13 +48,13 @@ BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0, "chained": 12.0}
 
 ALONE: Final = 1.12
 """The largest allowed multiple of a form's own time with ``on_error="column"``, rows written."""
-FOREIGN_US: Final = 10.0
-"""The most µs of CPU that an await of something foreign may cost, with many records in flight."""
-FOREIGN_HOT_US: Final = 35.0
+LOOP_AWAIT_US: Final = 10.0
+"""The most µs of CPU that an await of the loop may cost, with many records in flight."""
+LOOP_AWAIT_HOT_US: Final = 35.0
 """The same with one record in flight: each has a turn of the loop to itself."""
 TOGETHER: Final = 1_000
 """Records that wait for the loop together, on a key for each row."""
-FOREIGN_ROWS: Final = 20_000
+LOOP_AWAIT_ROWS: Final = 20_000
 INPUT_ROWS: Final = 10_000
 """Rows of an Arrow batch of the input: Spark's default."""
 OUTPUT: Final = pa.schema(
@@ -217,9 +217,9 @@ def _line(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) 
     )
 
 
-def foreign_await(pairs: int, *, hot: bool) -> Line:
+def loop_await(pairs: int, *, hot: bool) -> Line:
     """Time an await of a future, on about as many keys as rows or on one key."""
-    rows = rows_in_memory(1_000_000, FOREIGN_ROWS)
+    rows = rows_in_memory(1_000_000, LOOP_AWAIT_ROWS)
     if hot:
         rows = [row._replace(user="hot") for row in rows]
     more: list[float] = []
@@ -243,7 +243,7 @@ def foreign_await(pairs: int, *, hot: bool) -> Line:
     return Line(
         what=f"engine alone, {what}: an await of a future that the loop completes, CPU µs more",
         values=more,
-        bound=FOREIGN_HOT_US if hot else FOREIGN_US,
+        bound=LOOP_AWAIT_HOT_US if hot else LOOP_AWAIT_US,
         at_least=False,
         unit="µs",
         detail=f"{1 if hot else TOGETHER:,} waiting together",
@@ -262,7 +262,7 @@ def main(*, pairs: int, batches: int, quick: bool) -> list[Line]:
     alone = [(keys, form, pairs, batches) for keys in KEYS for form in FUNCTIONS]
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         lines += pool.starmap(compare_alone, alone, chunksize=1)
-    return [*lines, *(foreign_await(pairs, hot=hot) for hot in (False, True))]
+    return [*lines, *(loop_await(pairs, hot=hot) for hot in (False, True))]
 
 
 if __name__ == "__main__":

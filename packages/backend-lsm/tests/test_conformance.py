@@ -18,10 +18,10 @@ from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing import FaultyStorage, StateBackendTests, Style, late_backend
 from forebay_testing.backends import PropertyTests
+from forebay_testing.backends.awaitables import AwaitableTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.failing import FailureTests
-from forebay_testing.backends.foreign import ForeignTests
 from forebay_testing.backends.forks import ForkTests
 from forebay_testing.backends.futures import FutureTests
 from forebay_testing.backends.generations import GenerationTests
@@ -79,7 +79,7 @@ IN_MEMORY = (
     ClearingTests,
     TimelineTests,
 )
-OF_THE_ENGINE = (StepTests, ForeignTests)
+OF_THE_ENGINE = (StepTests, AwaitableTests)
 OTHERS = {*IN_MEMORY, *OF_THE_ENGINE, VersionTests, GenerationTests, DamageTests}
 """Parts that run with a tiny cache in `slow` only, since it takes them four times as long.
 

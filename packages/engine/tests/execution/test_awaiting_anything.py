@@ -367,7 +367,7 @@ def test_what_stays_an_error(work: Any, message: str) -> None:
         h.process(ROWS[:1])
 
 
-async def _from_a_foreign_task(f: Any, row: Any, ctx: Any) -> None:
+async def _from_a_task_of_no_record(f: Any, row: Any, ctx: Any) -> None:
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
@@ -382,7 +382,7 @@ async def _from_a_foreign_task(f: Any, row: Any, ctx: Any) -> None:
 
 
 def test_an_access_outside_its_record_is_an_error() -> None:
-    with harness(_from_a_foreign_task) as h, pytest.raises(StateAccessError, match="record"):
+    with harness(_from_a_task_of_no_record) as h, pytest.raises(StateAccessError, match="record"):
         h.process(ROWS[:1])
 
 

@@ -461,7 +461,7 @@ async def _groups():
         group.create_task(_turns())
 
 
-FOREIGN = [_sleeps, _turns, _waits, _times_out, _uses_a_thread, _groups]
+OTHER_AWAITABLES = [_sleeps, _turns, _waits, _times_out, _uses_a_thread, _groups]
 
 
 class Asynchronous(Base):
@@ -495,7 +495,7 @@ def awaiting(base, form, work):
     return {**forms, "chained": Chained}[form]()
 
 
-@pytest.mark.parametrize("work", FOREIGN)
+@pytest.mark.parametrize("work", OTHER_AWAITABLES)
 @pytest.mark.parametrize("form", ["coroutine", "generator", "returned", "chained"])
 @pytest.mark.parametrize("base", [Base, Asynchronous])
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")

@@ -270,7 +270,7 @@ class Waits(KeyedProcessFunction[Any, Any, Any]):
 
 
 @pytest.mark.parametrize("each", [1, 5])
-def test_no_record_starts_while_as_many_wait_for_something_foreign(each: int) -> None:
+def test_no_record_starts_while_as_many_wait_for_the_loop(each: int) -> None:
     Waits.most = 0
     rows = [row for row in ROWS for _ in range(each)]
     with FunctionHarness(Waits(), "k", clock=VirtualClock(), calls_in_flight=4) as running:

@@ -1,4 +1,4 @@
-"""The foreign things that the records of one subtask await: everything but state.
+"""The awaitables other than state that the records of one subtask await.
 
 The engine steps user code itself, outside ``run_forever``. While it does, the loop counts as
 running and a `RecordTask` as the current task, so asyncio's own tools work in a record's first step
@@ -67,10 +67,10 @@ class Steps(Protocol):
     ) -> None:
         """Run a step of ``record`` that waited for the loop."""
 
-    def wait_for_foreign(self, record: Record, future: asyncio.Future[Any]) -> None:
+    def wait_for_loop(self, record: Record, future: asyncio.Future[Any]) -> None:
         """Let the running record wait for a future of the loop."""
 
-    def foreign_ended(
+    def loop_wait_ended(
         self, record: Record, namespace: Any, callback: Callable[[Any], object]
     ) -> None:
         """Run the step of a record that waited for such a future."""
@@ -117,7 +117,7 @@ class WakingInbox(queue.SimpleQueue[Callable[[], object]]):
     """Actions for the task thread; each stops a loop in which that thread waits."""
 
     awaits: Awaits | None = None
-    """The foreign things that the thread waits for; ``None``: it never waits in a loop."""
+    """The awaitables that the thread waits for; ``None``: it never waits in a loop."""
 
     def put(self, item: Callable[[], object], *_: Any) -> None:
         super().put(item)
@@ -133,7 +133,7 @@ class Awaits:
         self.loop = loop
         self.scheduler = scheduler
         self.in_flight = 0
-        """Foreign futures that records wait for, children of records, generators being closed."""
+        """Futures that records wait for, children of records, and generators being closed."""
         self.turning = False
         """Whether the engine lets the loop turn."""
         self.has_stopped = False
@@ -295,17 +295,17 @@ class Awaits:
             context._key, context._group = before
 
     def begin_wait(self, record: Record) -> None:
-        """Note that ``record`` waits for one foreign thing more."""
+        """Note that ``record`` has one more wait for the loop."""
         self.in_flight += 1
-        record.foreign += 1
-        if record.foreign == 1:
+        record.loop_waits += 1
+        if record.loop_waits == 1:
             self.scheduler.calling += 1
 
     def end_wait(self, record: Record) -> None:
         """Note that such a wait has ended."""
         self.in_flight -= 1
-        record.foreign -= 1
-        if not record.foreign:
+        record.loop_waits -= 1
+        if not record.loop_waits:
             self.scheduler.calling -= 1
 
     def woke(self) -> None:
@@ -324,8 +324,8 @@ class Awaits:
             self.go_on()
 
 
-class ForeignWait:
-    """A record's wait for a foreign future, or for the loop's next turn."""
+class LoopWait:
+    """A record's wait for a future of the loop, or for its next turn."""
 
     __slots__ = ("_awaited", "_awaits")
 
@@ -353,15 +353,15 @@ class ForeignWait:
             self._awaited.add_done_callback(wake)
 
 
-def foreign_wait(awaits: Awaits, awaited: Any) -> ForeignWait | None:
+def loop_wait(awaits: Awaits, awaited: Any) -> LoopWait | None:
     """Return the wait for what a coroutine awaits; ``None`` if it cannot be awaited."""
     if awaited is None:
-        return ForeignWait(awaits, None)
+        return LoopWait(awaits, None)
     if not getattr(awaited, "_asyncio_future_blocking", None):
         return None
     if awaited.get_loop() is not awaits.loop:
         raise of_another_loop(awaited)
-    return ForeignWait(awaits, awaited)
+    return LoopWait(awaits, awaited)
 
 
 def of_another_loop(awaited: Any) -> RuntimeError:
@@ -395,7 +395,7 @@ def _child_ended(record: Record, namespace: Any, task: asyncio.Task[Any]) -> Non
     record.children.discard(task)
     scheduler.awaits.end_wait(record)
     driver: Any = record.driver
-    if record.foreign and driver is not None and not driver.ended and not _has_failed(task):
+    if record.loop_waits and driver is not None and not driver.ended and not _has_failed(task):
         record.open -= 1  # the record waits for something else, often because of this child
         return
     scheduler.go_on_with(record, namespace, partial(_keep_ended, record), task)

@@ -45,12 +45,12 @@ class Record:
         "ending",
         "error",
         "failed",
-        "foreign",
         "group",
         "idempotency_key",
         "issued",
         "key",
         "log",
+        "loop_waits",
         "namespace",
         "open",
         "pushed",
@@ -98,8 +98,8 @@ class Record:
         """The steps that depend on the last of them have run up to this position."""
         self.pushed = 0
         """The number of turns pushed so far; it breaks ties in the order of attachment."""
-        self.foreign = 0
-        """The foreign things that it waits for, and its children."""
+        self.loop_waits = 0
+        """The futures of the loop that it waits for, and its children."""
         self.children: set[Any] | None = None
         """Tasks that its code has made and that have not ended."""
         self.unread: list[Any] | None = None

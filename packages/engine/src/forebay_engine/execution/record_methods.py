@@ -107,7 +107,7 @@ def record_methods(function: Any) -> list[RecordMethod]:
 
 
 def awaits_anything(function: Any) -> bool:
-    """Return whether a function may await foreign things, as is known before its first record.
+    """Return whether a function may await more than state, as is known before its first record.
 
     It has an asynchronous method, or says that it calls the world. Others may return coroutines.
     """

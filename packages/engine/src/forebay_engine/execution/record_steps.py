@@ -1,4 +1,4 @@
-"""The steps of a record's method after it has suspended, where it may await foreign things."""
+"""The steps of a record's method after it has suspended, where it may await more than state."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class RecordSteps:
         self._namespace = scheduler.context._namespace
         self.awaited = awaited
         if blocks:
-            scheduler.wait_for_foreign(self._record, future)
+            scheduler.wait_for_loop(self._record, future)
             future.add_done_callback(self, context=awaits.wake_context)
         else:
             self._waits += 1
@@ -133,9 +133,9 @@ class RecordSteps:
             task.interrupt_new_wait()
 
     def __call__(self, _: object) -> None:
-        """Continue, as the callback of a foreign future: nothing but that ends its wait."""
+        """Continue, as the callback of a future of the loop: nothing but that ends its wait."""
         awaits = self._awaits
-        awaits.scheduler.foreign_ended(self._record, self._namespace, self._go_on)
+        awaits.scheduler.loop_wait_ended(self._record, self._namespace, self._go_on)
         if not awaits.has_stopped:
             awaits.woke()
 

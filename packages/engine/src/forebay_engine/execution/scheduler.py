@@ -21,10 +21,10 @@ from typing import Any, ClassVar, Final
 
 from forebay_engine.execution.awaitables import (
     Awaits,
-    ForeignWait,
+    LoopWait,
     Scope,
     WakingInbox,
-    foreign_wait,
+    loop_wait,
     of_another_loop,
     raise_unread,
 )
@@ -163,7 +163,7 @@ class Scheduler:
         """Records with a step that can run."""
         self.busy: dict[Any, Record] = {}
         self.blocked = self.calling = 0
-        """Records that wait for their keys, and those that wait for foreign things or children."""
+        """Records that wait for their keys, and those that wait for the loop or for children."""
         self.put_off: deque[Record] = deque()
         """Records that have ended, and keep their keys until fewer records are calling."""
         self.current: Record | None = None
@@ -206,7 +206,7 @@ class Scheduler:
         self.task_thread = threading.get_ident()
         self._admitted, self._restarting = 0, False
         self.awaits: Awaits | None = None
-        """The foreign things that records await; ``None``: they await state only."""
+        """The awaitables other than state; ``None``: records await state only."""
         self.find_loop: Callable[[], bool] = _no_loop
         """Set by the engine: lets records await anything from now on; returns whether they may."""
 
@@ -472,9 +472,9 @@ class Scheduler:
         RecordSteps(self.awaits, self.hold(), coroutine, result._fulfil).begin()
         return True
 
-    # -- foreign things -----------------------------------------------------------------------
+    # -- other awaitables ---------------------------------------------------------------------
 
-    def foreign_wait(self, awaited: Any) -> ForeignWait | None:
+    def loop_wait(self, awaited: Any) -> LoopWait | None:
         """Return a wait for what is not a state future; ``None`` if it cannot be awaited.
 
         Only records can: they end when their waits have.
@@ -482,9 +482,9 @@ class Scheduler:
         if self.awaits is None or self.context._key is NO_KEY:
             return None
         self.counters.calls_awaited += 1
-        return foreign_wait(self.awaits, awaited)
+        return loop_wait(self.awaits, awaited)
 
-    def wait_for_foreign(self, record: Record, future: asyncio.Future[Any]) -> None:
+    def wait_for_loop(self, record: Record, future: asyncio.Future[Any]) -> None:
         """Let ``record``, whose code runs, wait for a future of the loop."""
         awaits = self.awaits
         assert awaits is not None
@@ -499,13 +499,13 @@ class Scheduler:
         # What `hold` and `Awaits.begin_wait` do, without the calls.
         record.open += 1
         awaits.in_flight += 1
-        record.foreign += 1
-        if record.foreign == 1:
+        record.loop_waits += 1
+        if record.loop_waits == 1:
             self.calling += 1
         self.counters.calls_awaited += 1
         future._asyncio_future_blocking = False
 
-    def foreign_ended(
+    def loop_wait_ended(
         self, record: Record, namespace: Any, callback: Callable[[Any], object]
     ) -> None:
         """Run the step of a record that waited for such a future."""
@@ -513,8 +513,8 @@ class Scheduler:
         assert awaits is not None
         # What `Awaits.end_wait` does, and `go_on_with` for a record of which nothing else waits.
         awaits.in_flight -= 1
-        record.foreign -= 1
-        if not record.foreign:
+        record.loop_waits -= 1
+        if not record.loop_waits:
             self.calling -= 1
         if record.failed:
             return
@@ -814,8 +814,8 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether nothing is in flight."""
-        foreign = self.awaits is not None and self.awaits.in_flight
-        return not self.busy and not self.ready and not foreign
+        on_loop = self.awaits is not None and self.awaits.in_flight
+        return not self.busy and not self.ready and not on_loop
 
     @property
     def waiting_requests(self) -> int:
@@ -829,7 +829,7 @@ class Scheduler:
         self._run_arrived()
 
     def _turn_loop(self) -> bool:
-        """Let the loop turn if something foreign is in flight; return whether anything ended."""
+        """Let the loop turn if something is in flight on it; return whether anything ended."""
         awaits = self.awaits
         if awaits is None or not awaits.in_flight:
             return False
@@ -875,7 +875,7 @@ class Scheduler:
             elif self.reads.outstanding:
                 self._await_answer()
             else:
-                self._await_foreign()
+                self._await_completion()
 
     def advance(self) -> None:
         """Run the steps that can run now and send requests, without waiting."""
@@ -907,8 +907,8 @@ class Scheduler:
             clock.switch(before)
         arrival()
 
-    def _await_foreign(self) -> None:
-        """Wait for what is foreign: futures of the loop's, or completed by other threads."""
+    def _await_completion(self) -> None:
+        """Wait for futures of the loop, or for those that other threads complete."""
         clock, awaits = self.measures.clock, self.awaits
         if awaits is not None and self._loop_may_wake(awaits):
             before = clock.switch(Phase.CALL_WAIT)
@@ -964,7 +964,7 @@ class Scheduler:
         )
 
     def _unanswered(self) -> FunctionError:
-        """Return the error for foreign things that took longer than the drain timeout."""
+        """Return the error for futures of the loop that took longer than the drain timeout."""
         record = next((one for one in self.busy.values() if one.open), None)
         if record is not None:
             self.current, self.context._key = record, record.key

@@ -132,7 +132,7 @@ class Waiter(Protocol):
     def siblings(self) -> Callable[[], None] | None:
         """Begin calls that are steps next to each other; call the result between them."""
 
-    def foreign_wait(self, awaited: object) -> Any:
+    def loop_wait(self, awaited: object) -> Any:
         """Return a wait for ``awaited``; ``None`` if it cannot be awaited."""
 
     def is_task_thread(self) -> bool:
@@ -883,7 +883,7 @@ def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
     if isinstance(awaited, StateFuture):
         return awaited
     scheduler = current_scheduler()
-    wait: StateFuture[Any] | None = None if scheduler is None else scheduler.foreign_wait(awaited)
+    wait: StateFuture[Any] | None = None if scheduler is None else scheduler.loop_wait(awaited)
     if wait is not None:
         return wait
     error = TypeError(f"awaited {awaited!r}: {AWAIT_HELP}")

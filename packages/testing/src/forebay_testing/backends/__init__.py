@@ -13,11 +13,11 @@ import pytest
 
 _PARTS = (
     "aliasing",
+    "awaitables",
     "cleanup",
     "damage",
     "declaring",
     "failing",
-    "foreign",
     "forks",
     "futures",
     "generations",
@@ -52,11 +52,11 @@ _PARTS = (
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from forebay_testing.backends.aliasing import AliasingTests
+from forebay_testing.backends.awaitables import AwaitableTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.declaring import DeclarationTests
 from forebay_testing.backends.failing import FailureTests
-from forebay_testing.backends.foreign import ForeignTests
 from forebay_testing.backends.forks import ForkTests
 from forebay_testing.backends.futures import FutureTests
 from forebay_testing.backends.generations import GenerationTests
@@ -106,7 +106,7 @@ class StateBackendTests(
     OrderTests,
     StepTests,
     FailureTests,
-    ForeignTests,
+    AwaitableTests,
     TtlTests,
     TtlSwitchTests,
     CleanupTests,

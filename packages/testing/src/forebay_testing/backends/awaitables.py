@@ -52,7 +52,7 @@ def _opened(f: Any, context: Any) -> None:
     f.m, f.r = context.get_map_state(m), context.get_reducing_state(r)
 
 
-class ForeignTests(BackendSubject):
+class AwaitableTests(BackendSubject):
     """Each test runs on the unchanged backend, and with answers that are late and out of order."""
 
     @pytest.fixture(params=[*ENGINES, _LATE])
@@ -77,7 +77,7 @@ class ForeignTests(BackendSubject):
 
         return run
 
-    def test_a_foreign_await_between_read_and_update_keeps_the_order_of_a_key(
+    def test_a_turn_of_the_loop_between_read_and_update_keeps_the_order_of_a_key(
         self, run: Run
     ) -> None:
         async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
@@ -95,13 +95,13 @@ class ForeignTests(BackendSubject):
                 counts = [count for name, count in got if name == key]
                 assert counts == [*range(6 * batch, 6 * batch + 6)]
 
-    def test_asyncio_takes_state_futures_and_foreign_ones_together(self, run: Run) -> None:
-        async def foreign(value: Any) -> Any:
+    def test_asyncio_takes_state_futures_and_other_awaitables_together(self, run: Run) -> None:
+        async def after_a_turn(value: Any) -> Any:
             await asyncio.sleep(0)
             return value
 
         async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            reads = asyncio.gather(f.v.async_value(), foreign("x"), f.m.async_get(1))
+            reads = asyncio.gather(f.v.async_value(), after_a_turn("x"), f.m.async_get(1))
             async with asyncio.TaskGroup() as group:
                 total = group.create_task(_of(f.r.async_get()))
                 await f.v.async_update(6)
@@ -132,7 +132,7 @@ class ForeignTests(BackendSubject):
         assert stored.do("k", *_READS) == [6, [1, 2, 3], [(1, 1), (2, 2)], 8]
 
     @pytest.mark.parametrize("fails_in", ["record", "child"])
-    def test_a_record_that_fails_after_a_foreign_await_leaves_nothing_behind(
+    def test_a_record_that_fails_after_a_turn_of_the_loop_leaves_nothing_behind(
         self, stored: KeyedJob, run: Run, fails_in: str
     ) -> None:
         async def writes(f: Any, number: int) -> None:
