@@ -19,7 +19,7 @@ from forebay_engine.execution import loop_thread
 from forebay_engine.execution.awaitables import loop_of_thread
 from forebay_engine.execution.loop_thread import LoopThread
 from forebay_state_api.errors import NoThreadError, StorageError
-from forebay_state_api.threads import ReadThreads, new_loop, start_thread
+from forebay_state_api.threads import PerProcess, ReadThreads, new_loop, start_thread
 
 PATIENCE_S = 100.0
 
@@ -52,6 +52,26 @@ def test_the_loop_s_thread_may_be_started_later(limit: pytest.MonkeyPatch) -> No
         LoopThread()
     limit.undo()
     assert LoopThread().call(int) == 0
+
+
+def test_a_forked_process_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = PerProcess(object)
+    assert made.made is None
+    first = made()
+    assert made.made is made() is first
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert made.made is None
+    second = made()
+    assert second is not first
+    assert made() is second
+
+
+def test_what_could_not_be_made_is_made_by_a_later_call(limit: pytest.MonkeyPatch) -> None:
+    made = PerProcess(LoopThread)
+    with pytest.raises(NoThreadError):
+        made()
+    limit.undo()
+    assert made().call(int) == 0
 
 
 def test_reads_run_on_threads(reads: ReadThreads) -> None:

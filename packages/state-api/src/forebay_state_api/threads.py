@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -16,7 +17,7 @@ from typing import Final, Generic, ParamSpec, TypeVar
 
 from forebay_state_api.errors import NoThreadError, StorageError
 
-__all__ = ["NO_THREAD", "ReadThreads", "new_loop", "start_thread"]
+__all__ = ["NO_THREAD", "PerProcess", "ReadThreads", "new_loop", "start_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +49,32 @@ def new_loop(
             "of the executors, or run fewer tasks per process",
             transient=True,
         ) from error
+
+
+class PerProcess(Generic[T]):
+    """An object that each process makes once; calling this returns the one of the process.
+
+    A forked process makes its own: it does not have its parent's threads.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        """``make`` is called in each process, by the first call there that it does not fail."""
+        self._make: Final = make
+        self._lock: Final = threading.Lock()
+        self._made: tuple[int, T] | None = None
+
+    def __call__(self) -> T:
+        with self._lock:
+            if (found := self.made) is None:
+                found = self._make()
+                self._made = os.getpid(), found
+            return found
+
+    @property
+    def made(self) -> T | None:
+        """The object of this process; ``None`` before the first call."""
+        found = self._made
+        return found[1] if found is not None and found[0] == os.getpid() else None
 
 
 class ReadThreads(Executor):

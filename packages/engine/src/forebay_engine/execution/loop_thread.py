@@ -8,7 +8,6 @@ where it waits (docs/decisions/0022-awaiting-anything.md).
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -17,17 +16,13 @@ from typing import Final, ParamSpec, TypeVar
 
 from forebay_engine.execution.awaitables import loop_of_thread, serve_loop
 from forebay_engine.execution.task_thread import OWN_THREADS, waits_for_task_thread
-from forebay_state_api.threads import start_thread
+from forebay_state_api.threads import PerProcess, start_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _TURNS_BEFORE_A_JOB: Final = 2
 """One in which the loop sees that a server has closed a connection, one in which clients do."""
-
-_lock: Final = threading.Lock()
-_threads: Final[dict[int, LoopThread]] = {}
-"""The thread of each process id: a forked process does not have its parent's threads."""
 
 
 class LoopThread:
@@ -115,25 +110,16 @@ class LentLoop:
         self._returned.set()
 
 
+loop_thread: Final = PerProcess(LoopThread)
+"""Returns the thread of this process, started; raises `NoThreadError` if it can have no other."""
+
+
 def lend_loop() -> LentLoop:
     """Lend the loop of the thread of this process."""
     return LentLoop(loop_thread())
 
 
-def loop_thread() -> LoopThread:
-    """Return the thread of this process, and start it if there is none.
-
-    Raises `NoThreadError` if the process cannot have another thread now.
-    """
-    with _lock:
-        found = _threads.get(os.getpid())
-        if found is None:
-            _threads.clear()
-            found = _threads[os.getpid()] = LoopThread()
-        return found
-
-
 def on_loop_thread() -> bool:
     """Return whether the caller runs on the thread of this process."""
-    found = _threads.get(os.getpid())
+    found = loop_thread.made
     return found is not None and found.is_current

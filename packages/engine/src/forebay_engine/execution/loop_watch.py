@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from forebay_engine.execution.task_thread import OWN_THREADS
+from forebay_state_api.threads import PerProcess
 from forebay_state_api.user_frames import users_stack
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ class LoopWatch:
         self._thread = threading.Thread(
             target=self._run, name=f"{OWN_THREADS}loop-watch", daemon=True
         )
-
-    def start(self) -> None:
-        """Start the thread; a process that can have no more threads is not watched."""
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # a process without another thread is not watched
             self._thread.start()
 
     def add(self, awaits: Awaits) -> None:
@@ -142,17 +139,5 @@ def _warn(awaits: Awaits, seconds: float) -> None:
         )
 
 
-_watches: Final[dict[int, LoopWatch]] = {}
-"""The watch of each process id: a forked process does not have its parent's threads."""
-_lock: Final = threading.Lock()
-
-
-def loop_watch() -> LoopWatch:
-    """Return the watch of this process."""
-    with _lock:
-        found = _watches.get(os.getpid())
-        if found is None:
-            _watches.clear()
-            found = _watches[os.getpid()] = LoopWatch()
-            found.start()
-        return found
+loop_watch: Final = PerProcess(LoopWatch)
+"""Returns the watch of this process."""

@@ -7,20 +7,15 @@ Between tasks it closes unused clients.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from forebay_state_api.errors import NoThreadError
-from forebay_state_api.threads import new_loop, start_thread
+from forebay_state_api.threads import PerProcess, new_loop, start_thread
 
 T = TypeVar("T")
-
-_lock = threading.Lock()
-_loops: dict[int, ProcessLoop] = {}
-"""The loop of each process id: a forked process does not have its parent's threads."""
 
 
 class ProcessLoop:
@@ -50,14 +45,8 @@ class ProcessLoop:
         self.loop.close()
 
 
-def process_loop() -> ProcessLoop:
-    """Return the loop of this process, starting it if necessary; may raise `NoThreadError`."""
-    with _lock:
-        found = _loops.get(os.getpid())
-        if found is None:
-            _loops.clear()
-            found = _loops[os.getpid()] = ProcessLoop()
-        return found
+process_loop: Final = PerProcess(ProcessLoop)
+"""Returns the loop of this process, started; raises `NoThreadError` if it can have no thread."""
 
 
 def _fastest_loop() -> asyncio.AbstractEventLoop:
