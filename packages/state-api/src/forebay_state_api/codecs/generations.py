@@ -13,22 +13,18 @@ declaration, as if there were no generation in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final
-from uuid import UUID
 
 import attrs
 
 from forebay_state_api.codecs.codec import ValueCodec
-from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.described_shapes import SHAPES, Part, ScalarOfClass, Shapes
 from forebay_state_api.codecs.plain import load_typed
 from forebay_state_api.codecs.record_makers import TupleMaker
 from forebay_state_api.codecs.records import Field, field_reader, positions_of
-from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
 from forebay_state_api.codecs.type_shapes import (
     Description,
     Function,
@@ -36,7 +32,6 @@ from forebay_state_api.codecs.type_shapes import (
     TypeShape,
     UnreadableError,
 )
-from forebay_state_api.codecs.untyped import AnyShape
 
 _TUPLES: Final = TupleMaker(tuple)
 
@@ -88,7 +83,8 @@ class _FunctionNeededError(MigrationNeededError):
 
 def shape_of(declaration: Description) -> TypeShape:
     """Return a shape that reads older plain data as plain data of the declared type."""
-    shape = _SHAPES.get(declaration["type"], _Unknown)(declaration)
+    bare = {name: value for name, value in declaration.items() if name != "migrated"}
+    shape = _SHAPES.get(declaration["type"], _Unknown)(bare, shape_of)
     migrated = declaration.get("migrated", ())
     return _Migrated(shape, migrated) if migrated else shape
 
@@ -136,12 +132,12 @@ class _PlainField(Field):
 class _Record(_Plain):
     """The tuple of a record's fields."""
 
-    def __init__(self, declaration: Description) -> None:
-        self._fields = [_field(one) for one in declaration["fields"]]
+    def __init__(self, declaration: Description, part: Part) -> None:
+        self._fields = [_field(one, part) for one in declaration["fields"]]
         self._declared = [one["default"] for one in declaration["fields"]]
         pairs = zip(self._fields, self._declared, strict=True)
         fields = [{**one.description, "default": has} for one, has in pairs]
-        self.description = {**_bare(declaration), "fields": fields}
+        self.description = {**declaration, "fields": fields}
 
     def reader(self, stored: Description) -> Function | None:
         """Read the fields as the record's own shape does."""
@@ -159,31 +155,16 @@ class _Record(_Plain):
         )
 
 
-def _field(declaration: Mapping[str, Any]) -> _PlainField:
+def _field(declaration: Description, part: Part) -> _PlainField:
     constant = declaration.get("constant")
     # A mutable default must be a new object each time.
     default = None if constant is None else lambda _: load_typed(constant)
     aliases = tuple(declaration.get("aliases", ()))
-    return _PlainField(declaration["name"], shape_of(declaration["type"]), default, aliases=aliases)
+    return _PlainField(declaration["name"], part(declaration["type"]), default, aliases=aliases)
 
 
-class _Enum(_Plain):
-    """The name of a member."""
-
-    def __init__(self, declaration: Description) -> None:
-        self.description = _bare(declaration)
-
-    def reader(self, stored: Description) -> Function | None:
-        """Accept enumerations; whether the member still exists is checked when it is read."""
-        self.check_type(stored)
-        return None
-
-
-class _Codec(_Plain):
+class _Codec(ScalarOfClass):
     """Bytes that one of the job's codecs encoded."""
-
-    def __init__(self, declaration: Description) -> None:
-        self.description = _bare(declaration)
 
     def reader(self, stored: Description) -> Function | None:
         """Accept data of a codec with this id: the restart has checked that it can read them."""
@@ -196,7 +177,7 @@ class _Codec(_Plain):
 class _Unknown(_Plain):
     """A type of a newer release."""
 
-    def __init__(self, declaration: Description) -> None:
+    def __init__(self, declaration: Description, _: Part) -> None:
         self.description = {**declaration}
 
     def reader(self, stored: Description) -> Function | None:
@@ -207,36 +188,8 @@ class _Unknown(_Plain):
         )
 
 
-def _bare(declaration: Description) -> dict[str, Any]:
-    return {name: value for name, value in declaration.items() if name != "migrated"}
-
-
-def _scalar(cls: type) -> Callable[[Description], TypeShape]:
-    return lambda _: scalar_shape(cls)
-
-
-_SHAPES: Final[Mapping[str, Callable[[Description], TypeShape]]] = {
-    "none": _scalar(type(None)),
-    "bool": _scalar(bool),
-    "int": _scalar(int),
-    "float": _scalar(float),
-    "str": _scalar(str),
-    "bytes": _scalar(bytes),
-    "date": _scalar(date),
-    "datetime": _scalar(datetime),
-    "time": _scalar(time),
-    "timedelta": _scalar(timedelta),
-    "decimal": _scalar(Decimal),
-    "uuid": _scalar(UUID),
-    "any": lambda _: AnyShape(),
-    "optional": lambda declaration: OptionalShape(shape_of(declaration["of"])),
-    "list": lambda declaration: ListShape(shape_of(declaration["element"])),
-    "tuple": lambda declaration: TupleShape([shape_of(one) for one in declaration["elements"]]),
-    "tuple_of": lambda declaration: TupleOfShape(shape_of(declaration["element"])),
-    "dict": lambda declaration: DictShape(
-        shape_of(declaration["key"]), shape_of(declaration["value"])
-    ),
+_SHAPES: Final[Shapes] = {
+    **SHAPES,
     "record": _Record,
-    "enum": _Enum,
-    "codec": _Codec,
+    "codec": lambda one, _: _Codec(bytes, one),
 }

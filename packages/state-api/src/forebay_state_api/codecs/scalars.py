@@ -57,7 +57,7 @@ ADDRESSES: Final[dict[type, Callable[[Any], Any]]] = {
 }
 """Scalar classes in which equal values may have different encodings."""
 
-_NAMES: Final[dict[type, str]] = {
+SCALAR_NAMES: Final[dict[type, str]] = {
     type(None): "none",
     bool: "bool",
     int: "int",
@@ -71,6 +71,7 @@ _NAMES: Final[dict[type, str]] = {
     Decimal: "decimal",
     UUID: "uuid",
 }
+"""Scalar class → the ``type`` of its description."""
 
 
 class ScalarShape(TypeShape):
@@ -78,7 +79,7 @@ class ScalarShape(TypeShape):
 
     def __init__(self, cls: type) -> None:
         """Describe ``cls``, one of `plain.SCALARS`."""
-        self.description = {"type": _NAMES[cls]}
+        self.description = {"type": SCALAR_NAMES[cls]}
         self.exact = frozenset({cls})
         self.address = ADDRESSES.get(cls)
 

@@ -8,20 +8,16 @@ only read by position leaves records, and lists inside of values, as the tuples 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Mapping
 from typing import Any, Final
-from uuid import UUID
 
 from forebay_state_api.codecs.codec import ValueCodec
-from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
+from forebay_state_api.codecs.containers import ListShape
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.described_shapes import SHAPES, Part, ScalarOfClass, Shapes
 from forebay_state_api.codecs.records import Field
-from forebay_state_api.codecs.scalars import OptionalShape, ScalarShape, scalar_shape
 from forebay_state_api.codecs.structs import StructShape
 from forebay_state_api.codecs.type_shapes import Description, Function, TypeShape, UnreadableError
-from forebay_state_api.codecs.untyped import AnyShape
 from forebay_state_api.errors import StateMigrationError
 
 
@@ -34,11 +30,11 @@ def stored_codec(
     ``by_position`` records and lists are read as tuples, which is several times faster; such a
     codec is for reading only. Raises `StateMigrationError` for a type of a newer release.
     """
-    shapes = {**_SHAPES, **_BY_POSITION} if by_position else _SHAPES
+    shapes = _BY_POSITION if by_position else _SHAPES
     return ValueCodec.of(_shape_of(description, what, shapes), what)
 
 
-def _shape_of(description: Description, what: str, shapes: _Shapes) -> TypeShape:
+def _shape_of(description: Description, what: str, shapes: Shapes) -> TypeShape:
     make = shapes.get(description["type"])
     if make is None:
         raise StateMigrationError(
@@ -48,14 +44,10 @@ def _shape_of(description: Description, what: str, shapes: _Shapes) -> TypeShape
     return make(description, lambda part: _shape_of(part, what, shapes))
 
 
-_Part = Callable[[Description], TypeShape]
-_Shapes = Mapping[str, Callable[[Description, _Part], TypeShape]]
-
-
 class _Record(StructShape):
     """A record of any class: a NamedTuple of its fields."""
 
-    def __init__(self, description: Description, part: _Part) -> None:
+    def __init__(self, description: Description, part: Part) -> None:
         super().__init__([Field(one["name"], part(one["type"])) for one in description["fields"]])
         self.description = dict(description)
 
@@ -83,20 +75,8 @@ class _Elements(ListShape):
         return None if self._element.reader(stored["element"]) is None else read
 
 
-class _Name(ScalarShape):
-    """The name of a member of an enumeration; flags have names like ``A|B``."""
-
-    def __init__(self, description: Description) -> None:
-        super().__init__(str)
-        self.description = dict(description)
-
-
-class _Encoded(ScalarShape):
+class _Encoded(ScalarOfClass):
     """The bytes that a codec of the job's own has encoded."""
-
-    def __init__(self, description: Description) -> None:
-        super().__init__(bytes)
-        self.description = dict(description)
 
     def reader(self, stored: Description) -> None:
         """Accept bytes of the codec's own version; only the codec converts older ones."""
@@ -107,34 +87,13 @@ class _Encoded(ScalarShape):
             )
 
 
-def _scalar(cls: type) -> Callable[[Description, _Part], TypeShape]:
-    return lambda _, __: scalar_shape(cls)
-
-
-_SHAPES: Final[_Shapes] = {
-    "none": _scalar(type(None)),
-    "bool": _scalar(bool),
-    "int": _scalar(int),
-    "float": _scalar(float),
-    "str": _scalar(str),
-    "bytes": _scalar(bytes),
-    "date": _scalar(date),
-    "datetime": _scalar(datetime),
-    "time": _scalar(time),
-    "timedelta": _scalar(timedelta),
-    "decimal": _scalar(Decimal),
-    "uuid": _scalar(UUID),
-    "any": lambda _, __: AnyShape(),
-    "optional": lambda one, part: OptionalShape(part(one["of"])),
-    "list": lambda one, part: ListShape(part(one["element"])),
-    "tuple": lambda one, part: TupleShape([part(element) for element in one["elements"]]),
-    "tuple_of": lambda one, part: TupleOfShape(part(one["element"])),
-    "dict": lambda one, part: DictShape(part(one["key"]), part(one["value"])),
+_SHAPES: Final[Shapes] = {
+    **SHAPES,
     "record": _Record,
-    "enum": lambda one, _: _Name(one),
-    "codec": lambda one, _: _Encoded(one),
+    "codec": lambda one, _: _Encoded(bytes, one),
 }
-_BY_POSITION: Final[_Shapes] = {
+_BY_POSITION: Final[Shapes] = {
+    **_SHAPES,
     "list": lambda one, part: _Elements(part(one["element"])),
     "record": _Positions,
 }
