@@ -59,7 +59,8 @@ address, and no secret. Look at it before you send it: each file is JSON.
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The archive, a .zip; default: forebay-bundle-<time>.zip here.",
+    help="The archive, a .zip.",
+    show_default="forebay-bundle-TIME.zip here",
 )
 @conf_options
 def bundle(

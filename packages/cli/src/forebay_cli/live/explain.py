@@ -42,8 +42,8 @@ _COMPARED: Final = 100
 @click.option(
     "--batch",
     type=click.IntRange(min=0),
-    help=f"The micro-batch; default: the slowest of the last {_COMPARED}, if possible not "
-    "the first after a start.",
+    help="The micro-batch.",
+    show_default=f"the slowest of the last {_COMPARED}, if possible not the first after a start",
 )
 @json_option
 @conf_options

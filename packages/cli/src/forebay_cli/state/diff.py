@@ -11,7 +11,7 @@ import click
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option
 from forebay_cli.state.shown_state import finality_text, limited, print_rows
-from forebay_cli.state.source import StateSource, state_source
+from forebay_cli.state.source import NEWEST, StateSource, state_source
 from forebay_engine.versions.choosing.finality import Shown
 from forebay_state_processor.reading.changes import Change
 from forebay_state_processor.reading.difference import Difference
@@ -27,12 +27,12 @@ _OF_VERSION: Final = ("version", "run", "final")
 
 @click.command("diff")
 @click.option("--from", "start", required=True, metavar="V", help="The older version.")
-@click.option("--to", "end", metavar="V", help="Default: the newest final version.")
+@click.option("--to", "end", metavar="V", help="The newer version.", show_default=NEWEST)
 @click.option("--key", help="Only this key, by look-ups.")
-@click.option("--namespace", help="With --key; default: the default namespace.")
-@click.option("--state", "states", multiple=True, help="A state; default: all of them.")
+@click.option("--namespace", help="With --key: its namespace.", show_default="the default one")
+@click.option("--state", "states", multiple=True, help="A state.", show_default="all")
 @click.option("--timers", is_flag=True, help="Show registered and removed timers, too.")
-@click.option("--limit", type=click.IntRange(min=1), help="The most rows. [default: all]")
+@click.option("--limit", type=click.IntRange(min=1), help="The most rows.", show_default="all")
 @json_option
 @state_source
 def diff_versions(

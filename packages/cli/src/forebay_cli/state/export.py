@@ -13,7 +13,7 @@ import click
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json
 from forebay_cli.state.row_filter import chosen_columns, condition_of, filtered
-from forebay_cli.state.scan import key_groups_of, tables
+from forebay_cli.state.scan import ALL_STATES, key_groups_of, tables
 from forebay_cli.state.shown_state import show_version, version_plain
 from forebay_cli.state.source import StateSource, state_source, version_option
 from forebay_cli.state.table_files import FORMATS, format_of, table_writer
@@ -35,10 +35,16 @@ _PART: Final = "part-{:05d}.{}"
 
 @click.command("export")
 @click.argument("target", metavar="FILE|URL")
-@click.option("--state", help="One state; default: a row per key, with a column per state.")
-@click.option("--format", "chosen", type=click.Choice([*FORMATS]), help="Default: by the ending.")
+@click.option("--state", help="One state.", show_default=ALL_STATES)
+@click.option(
+    "--format",
+    "chosen",
+    type=click.Choice([*FORMATS]),
+    help="The format.",
+    show_default="by the ending",
+)
 @click.option("--where", help="A condition, such as: value > 100 and key != 'test'.")
-@click.option("--columns", help="Columns, separated by commas; default: all of them.")
+@click.option("--columns", help="Columns, separated by commas.", show_default="all")
 @click.option("--timers", is_flag=True, help="The registered timers, in place of states.")
 @click.option("--flat", is_flag=True, help="A row per element of a list or entry of a map.")
 @click.option("--key-groups", callback=key_groups_of, metavar="A..B", help="Only these key groups.")

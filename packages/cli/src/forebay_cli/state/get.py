@@ -8,7 +8,12 @@ import click
 
 from forebay_cli.output.report import json_option, print_json
 from forebay_cli.state.shown_state import print_rows, show_version, version_plain
-from forebay_cli.state.source import StateSource, state_source, version_option
+from forebay_cli.state.source import (
+    StateSource,
+    namespace_option,
+    state_source,
+    version_option,
+)
 from forebay_state_processor.reading.arrow_types import jsonable
 from forebay_state_processor.reading.look_up import found_rows, namespace_of
 
@@ -19,8 +24,8 @@ if TYPE_CHECKING:
 
 @click.command("get")
 @click.argument("key")
-@click.option("--state", "states", multiple=True, help="A state; default: all of them.")
-@click.option("--namespace", help="Default: the default namespace.")
+@click.option("--state", "states", multiple=True, help="A state.", show_default="all")
+@namespace_option
 @version_option
 @json_option
 @state_source

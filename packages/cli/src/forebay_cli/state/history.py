@@ -10,7 +10,7 @@ import click
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option
 from forebay_cli.state.shown_state import finality_text, print_rows
-from forebay_cli.state.source import StateSource, state_source
+from forebay_cli.state.source import StateSource, namespace_option, state_source
 from forebay_engine.versions.choosing.finality import Shown, is_final
 from forebay_engine.versions.choosing.heads import list_heads
 from forebay_engine.versions.choosing.opening import incomplete, is_complete
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @click.command("history")
 @click.argument("key")
-@click.option("--state", "states", multiple=True, help="A state; default: all of them.")
-@click.option("--namespace", help="Default: the default namespace.")
+@click.option("--state", "states", multiple=True, help="A state.", show_default="all")
+@namespace_option
 @click.option("--all", "every", is_flag=True, help="Show versions without a change, too.")
 @json_option
 @state_source

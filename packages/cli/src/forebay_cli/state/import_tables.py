@@ -40,11 +40,12 @@ if TYPE_CHECKING:
 )
 @click.option("--key", metavar="TYPE", help="The key column's type, or 'name type, name type'.")
 @click.option("--like", metavar="QUERY", help="A query whose operator has the same states.")
-@click.option("--like-uid", metavar="UID", help="The uid of that operator; default: --uid.")
+@click.option("--like-uid", metavar="UID", help="The uid of that operator.", show_default="--uid")
 @click.option(
     "--max-parallelism",
     type=click.IntRange(min=1),
-    help="The new operator's number of key groups; default: that of --like, or 128.",
+    help="The new operator's number of key groups.",
+    show_default="as --like has, or 128",
 )
 @click.option("--savepoint", metavar="NAME", help="Keep the new version under a name.")
 @click.option(

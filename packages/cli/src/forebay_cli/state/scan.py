@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from forebay_state_api.progress import Progress
     from forebay_state_processor.reading.snapshot import Snapshot
 
+ALL_STATES: Final = "a row per key, with a column per state"
+"""The default of ``--state``."""
 _ON_TERMINAL: Final = 20
 """The default limit on a terminal."""
 
@@ -61,13 +63,14 @@ def tables(
 
 
 @click.command("scan")
-@click.option("--state", help="One state; default: a row per key, with a column per state.")
+@click.option("--state", help="One state.", show_default=ALL_STATES)
 @click.option("--where", help="A condition, such as: value > 100 and key != 'test'.")
-@click.option("--columns", help="Columns, separated by commas; default: all of them.")
+@click.option("--columns", help="Columns, separated by commas.", show_default="all")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    help=f"The most rows. [default: {_ON_TERMINAL} on a terminal, else all]",
+    help="The most rows.",
+    show_default=f"{_ON_TERMINAL} on a terminal, else all",
 )
 @click.option("--flat", is_flag=True, help="A row per element of a list or entry of a map.")
 @click.option("--key-groups", callback=key_groups_of, metavar="A..B", help="Only these key groups.")

@@ -19,6 +19,9 @@ from forebay_state_processor.reading.version_choice import ReadFrom, reader_sett
 
 T = TypeVar("T")
 
+NEWEST: Final = "the newest final version"
+"""The default of options that choose a version."""
+
 
 @attrs.frozen(kw_only=True)
 class StateSource:
@@ -89,8 +92,11 @@ def state_source(command: Callable[..., T]) -> Callable[..., T]:
     return with_source
 
 
-version_option = click.option(
-    "--version", metavar="N|N@RUN|SAVEPOINT", help="Default: the newest final version."
+version_option: Final = click.option(
+    "--version", metavar="N|N@RUN|SAVEPOINT", help="The version.", show_default=NEWEST
+)
+namespace_option: Final = click.option(
+    "--namespace", help="The namespace.", show_default="the default one"
 )
 
 

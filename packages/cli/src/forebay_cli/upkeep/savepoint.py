@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _query = click.option("--query", required=True, help="The query's id, or the operator's query=.")
 _uids = click.option(
-    "--uid", "uids", multiple=True, help="An operator's uid; default: all of the query."
+    "--uid", "uids", multiple=True, help="An operator's uid.", show_default="all of the query"
 )
 
 
@@ -52,7 +52,8 @@ def savepoint() -> None:
 @click.option(
     "--version",
     type=click.IntRange(min=1),
-    help="Default: the newest that all operators have.",
+    help="The version.",
+    show_default="the newest that all operators have",
 )
 @json_option
 @conf_options

@@ -52,7 +52,7 @@ _COLUMNS: Final = ("worker", "state", "node", "pid", "jobs", "done", "left")
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the parameter ``gateway`` to a command, from ``--gateway`` and the credentials."""
 
-    @click.option("--gateway", "address", required=True, metavar="IP:PORT")
+    @click.option("--gateway", "address", required=True, metavar="IP:PORT", help="The gateway.")
     @json_option
     @functools.wraps(command)
     def asked(address: str, **given: Any) -> None:

@@ -13,14 +13,17 @@ import click
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for all files of the demo; ~/.cache/forebay-demo if not given.",
+    help="Directory for all files of the demo.",
+    show_default="~/.cache/forebay-demo",
 )
 @click.option("--fresh", is_flag=True, help="Forget earlier runs and begin with January 2013.")
 @click.option(
     "--parallelism",
     type=click.IntRange(1, 128),
     metavar="N",
-    help="Subtasks of the operator; another number than before is a rescale. [default: 2]",
+    default=2,
+    show_default=True,
+    help="Subtasks of the operator; another number than before is a rescale.",
 )
 @click.option("--kill", is_flag=True, help="Kill the worker processes in the middle, three times.")
 @click.option(
@@ -36,7 +39,7 @@ def demo(
     *,
     directory: Path | None,
     fresh: bool,
-    parallelism: int | None,
+    parallelism: int,
     kill: bool,
     months: int | None,
     console: bool,
@@ -61,7 +64,7 @@ def demo(
         DemoOptions(
             directory,
             fresh=fresh,
-            parallelism=parallelism or 2,
+            parallelism=parallelism,
             kill=kill,
             months=months,
             console=console,

@@ -56,11 +56,12 @@ _REMOTE: Final = "spark.remote"
 )
 @click.option("--without", multiple=True, metavar="VARIABLE", help="A variable to leave behind.")
 @click.option("--without-timers", is_flag=True, help="Leave the timers behind.")
-@click.option("--query", help="The query= of the operator. [default: the query's id]")
+@click.option("--query", help="The query= of the operator.", show_default="the query's id")
 @click.option(
     "--parallelism",
     type=click.IntRange(min=1),
-    help="The number of parts; the query may have another. [default: Spark's]",
+    help="The number of parts; the query may have another.",
+    show_default="as many as Spark's",
 )
 @click.option(
     "--max-parallelism",
