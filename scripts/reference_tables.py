@@ -1,4 +1,4 @@
-"""Fill the tables of settings, limits and metrics in ``docs/reference`` from the code."""
+"""Fill the tables of settings and metrics in ``docs/reference`` from the code."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 import attrs
 
 from forebay_compaction_ray.events import EVENTS, REPORTED
-from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_engine.calls.wait_metrics import WAIT
 from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
 from forebay_state_api.metrics.calls import Counts
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import CORE, PREFIX, Setting, settings_of
+from forebay_state_api.settings import CORE, PREFIX, Setting
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _TABLE = re.compile(r"(<!-- table of ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -28,10 +27,6 @@ def tables() -> dict[str, list[list[str]]]:
         "settings": [
             ["setting", "default", "values", "meaning"],
             *([f"`{PREFIX}{s.name}`", _default(s), s.type.expected, s.doc] for s in settings()),
-        ],
-        "limits": [
-            ["limit of `compaction start`", "default", "meaning"],
-            *([f"`--{s.name}`", _default(s), s.doc] for s in settings_of(GatewayLimits).values()),
         ],
         "keyed metrics": _metrics(KEYED),
         "phases": _named("phase", {phase.value: phase.meaning for phase in Phase}),

@@ -1,4 +1,4 @@
-"""The tables of the reference have exactly the settings, limits and metrics of the code."""
+"""The tables of the reference have exactly the settings and metrics of the code."""
 
 from __future__ import annotations
 
