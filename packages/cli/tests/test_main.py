@@ -104,6 +104,8 @@ def test_plugins(run: Any) -> None:
     provided = [row.split("\t")[3] for row in result.output.splitlines()]
     assert "compaction service: local" in provided
     assert "state backend: heap" in provided
+    (heap,) = [row for row in result.output.splitlines() if "state backend: heap" in row]
+    assert heap.split("\t")[2] == str(CONTRACT_VERSION)
 
 
 def test_config_shows_values_and_where_they_come_from(run: Any, tmp_path: Path) -> None:
@@ -124,6 +126,7 @@ def test_config_shows_values_and_where_they_come_from(run: Any, tmp_path: Path) 
 def test_what_is_installed_and_in_force_as_json(run: Any) -> None:
     found = {row["plugin"]: row for row in json.loads(run("plugins", "--json").output)}
     assert found["forebay-engine"]["offers"]["compaction service"] == ["local"]
+    assert found["forebay-engine"]["contract_versions"] == [CONTRACT_VERSION]
     setting = "spark.forebay.batch-size"
     rows = json.loads(run("config", "--json", "--conf", f"{setting}=7").output)
     assert [r["value"] for r in rows if r["key"] == setting] == ["7"]

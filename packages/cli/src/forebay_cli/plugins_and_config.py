@@ -32,12 +32,13 @@ def show_plugins(*, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _rows(plugin: InstalledPlugin) -> Iterator[tuple[str, str | None, int, str]]:
+def _rows(plugin: InstalledPlugin) -> Iterator[tuple[str, str | None, str | None, str]]:
     """Yield a row for each kind of thing that a plugin provides, and for each that is broken."""
     provides = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
     provides += [f"BROKEN: {problem}" for problem in plugin.problems]
+    versions = ", ".join(map(str, plugin.contract_versions))
     for one in provides or [""]:
-        yield plugin.distribution, plugin.version or None, plugin.contract_version, one
+        yield plugin.distribution, plugin.version or None, versions or None, one
 
 
 @click.command("config")

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import pytest
 
-from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract import CONTRACT_VERSION, SERVED_VERSIONS
 from forebay_state_api.errors import PluginError, UnknownPluginError
-from forebay_state_api.plugins import Plugins, configuring, hookimpl, kinds
+from forebay_state_api.plugins import Plugins, checks, configuring, hookimpl, kinds
 from forebay_state_api.plugins.kinds import KINDS, PluginKind
 from forebay_state_api.settings import Setting
 from forebay_state_api.storage.obstore import MemoryStorage
@@ -234,11 +234,37 @@ def test_a_hook_that_returns_rubbish(kind: PluginKind, rubbish: Any) -> None:
 
 @pytest.mark.parametrize("kind", VERSIONED, ids=lambda kind: kind.noun)
 @pytest.mark.parametrize(
-    ("stated", "says"), [(99, "has contract version 99"), ("2", "'2'"), (None, "has no contract")]
+    ("stated", "says"),
+    [
+        (99, "has contract version 99; this forebay-state-api serves 2: install a newer forebay-"),
+        (1, "has contract version 1; this forebay-state-api serves 2: install a newer release of"),
+        ("2", "has contract version '2', which is no whole number"),
+        ([2], r"has contract version \[2\], which is no whole number"),
+        (None, "has no contract_version; this forebay-state-api serves 2: declare"),
+    ],
 )
-def test_another_contract_version(kind: PluginKind, stated: Any, says: str) -> None:
+def test_a_contract_version_that_is_not_served(kind: PluginKind, stated: Any, says: str) -> None:
     thing = MAKERS[kind](contract_version=stated)
     assert_harmless(beside(module(kind, thing)), says, asked=kind)
+
+
+@pytest.mark.parametrize("kind", VERSIONED, ids=lambda kind: kind.noun)
+def test_all_contract_versions_that_are_served(
+    kind: PluginKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "SERVED_VERSIONS", frozenset({CONTRACT_VERSION, 3}))
+    things = [MAKERS[kind]("older"), MAKERS[kind]("newer", contract_version=3)]
+    things += [MAKERS[kind]("future", contract_version=4)]
+    found = beside(module(kind, things))
+    assert set(ALL[kind](found)) >= {"older", "newer"}
+    with pytest.raises(PluginError, match="version 4; this forebay-state-api serves 2 and 3"):
+        FINDERS[kind](found, "future")
+    acme, _ = found.installed()
+    assert (acme.contract_versions, len(acme.problems)) == ((2, 3), 1)
+
+
+def test_this_version_is_served() -> None:
+    assert max(SERVED_VERSIONS) == CONTRACT_VERSION
 
 
 @pytest.mark.parametrize("kind", [*CLASSES, kinds.OPERATORS], ids=lambda kind: kind.noun)

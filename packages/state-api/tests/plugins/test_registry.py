@@ -205,7 +205,7 @@ def test_installed_tells_what_each_plugin_gives() -> None:
     acme, bolt = installed(*entries).installed()
     assert (acme.distribution, acme.version, acme.plugin) == ("acme", "1.2", "acme")
     assert acme.offers == {"state backend": ("heap", "rocks")}
-    assert acme.contract_version == CONTRACT_VERSION
+    assert (acme.contract_versions, bolt.contract_versions) == ((CONTRACT_VERSION,), ())
     assert bolt.offers == {"command": ("inspect",)}
 
 

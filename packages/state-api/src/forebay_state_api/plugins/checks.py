@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract import SERVED_VERSIONS
 from forebay_state_api.plugins.kinds import PluginKind
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9+._-]*")
@@ -81,16 +81,24 @@ def _of_another_contract(kind: PluginKind, value: Any) -> Iterator[str]:
     stated = getattr(value, "contract_version", None)
     if stated is None and not kind.versioned:
         return
-    upgrade = f"this forebay-state-api has {CONTRACT_VERSION}: install compatible versions of both"
+    served = f"this forebay-state-api serves {' and '.join(map(str, sorted(SERVED_VERSIONS)))}"
     if stated is None:
-        yield f"has no contract_version; {upgrade}"
+        yield f"has no contract_version; {served}: declare the one that it was written for"
     elif "contract_version" not in _own_names(value):
         yield (
             "inherits its contract_version, and so would pass for a version that it was not "
             f"written for: set contract_version = {stated!r} in the class itself"
         )
-    elif stated != CONTRACT_VERSION:
-        yield f"has contract version {stated!r}; {upgrade}"
+    elif type(stated) is not int:
+        yield f"has contract version {stated!r}, which is no whole number; {served}"
+    elif stated not in SERVED_VERSIONS:
+        yield f"has contract version {stated}; {served}: {_upgrade(stated)}"
+
+
+def _upgrade(stated: int) -> str:
+    if stated > max(SERVED_VERSIONS):
+        return "install a newer forebay-state-api, or an older release of the plugin"
+    return "install a newer release of the plugin, or an older forebay-state-api"
 
 
 def _own_names(value: Any) -> set[str]:

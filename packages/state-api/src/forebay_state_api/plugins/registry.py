@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.contract.hookspecs import PROJECT, Operator
 from forebay_state_api.errors import PluginError, UnknownPluginError
 from forebay_state_api.plugins.kinds import (
@@ -50,8 +49,8 @@ class InstalledPlugin:
     """Version of the distribution; empty for a plugin that was registered by hand."""
     offers: Mapping[str, tuple[str, ...]]
     """PluginKind (``state backend``, ``command`` …) → names; only kinds that it provides."""
-    contract_version: int
-    """The contract version of this process, against which the plugin was checked."""
+    contract_versions: tuple[int, ...]
+    """The contract versions that the things it provides were written for; commands have none."""
     problems: tuple[str, ...] = ()
     """One text for each thing that cannot be used, or for the whole plugin, with the reason."""
 
@@ -67,10 +66,10 @@ class Plugins:
     """The installed plugins; each is imported and asked once, when it is first needed.
 
     A plugin harms only those who use it. If it cannot be imported, does not match the hooks, or
-    provides what cannot be used (of another contract version, without a name, abstract, …), what
-    works of all others is found, `installed` has the reason, and whoever asks for what is broken
-    gets it as a `PluginError`. If two plugins provide things of one name, neither is found by it,
-    unless the project itself publishes the name: then its own is.
+    provides what cannot be used (of a contract version that is not served, without a name,
+    abstract, …), what works of all others is found, `installed` has the reason, and whoever asks
+    for what is broken gets it as a `PluginError`. If two plugins provide things of one name,
+    neither is found by it, unless the project itself publishes the name: then its own is.
 
     A name that the project publishes is looked up in its own distribution first, so that no other
     plugin is imported for it. Methods may be called from any thread.
@@ -236,11 +235,17 @@ def _row(origin: Origin, found: Mapping[PluginKind, Found]) -> InstalledPlugin:
         for kind, of_kind in found.items()
     }
     faults = [one for of_kind in found.values() for one in of_kind.faults]
+    versions: set[int] = {
+        one.value.contract_version
+        for of_kind in found.values()
+        for one in of_kind.offers
+        if one.origin is origin and hasattr(one.value, "contract_version")
+    }
     return InstalledPlugin(
         plugin=origin.plugin,
         distribution=origin.distribution,
         version=origin.version,
         offers={noun: names for noun, names in offers.items() if names},
-        contract_version=CONTRACT_VERSION,
+        contract_versions=tuple(sorted(versions)),
         problems=tuple(dict.fromkeys(one.text for one in faults if one.origin is origin)),
     )
