@@ -15,7 +15,7 @@ from forebay_testing.job import KeyedJob
 
 OPERATOR = ("--query", "q", "--uid", "op")
 LONG = {
-    "restore checks": (("recover", *OPERATOR), "comparing the timeline"),
+    "restore checks": (("recover", *OPERATOR), "comparing with version"),
     "verify": (("lsm", "verify", "{state}"), "reading files"),
     "janitor": (
         ("janitor", *OPERATOR, "--retention", "2", "--min-age", "0s", "--dry-run"),

@@ -323,6 +323,29 @@ def test_positions_as_text():
         Position.parse("7")
 
 
+def test_a_key_counts_once_whatever_differs_under_it(make_job, feed):
+    job = make_job(*STATES, parallelism=3)
+    job.scripts([(key, [("count.update", 1), ("seen.add", 1)]) for key in "abcdef"])
+    job.scripts(
+        [
+            ("a", [("count.update", 2), ("seen.add", 2)]),
+            ("b", [("namespace", "n"), ("count.update", 1)]),
+            ("c", [("cards.put", "x", 1.0)]),
+            ("d", [("count.update", 1)]),
+            ("g", [("seen.add", 1)]),
+        ]
+    )
+    first, second = feed.after(START)
+    for start, end, keys in (
+        (first, second, 4),
+        (second, first, 4),
+        (START, second, 7),
+        (second, second, 0),
+    ):
+        with feed.between(start, end, undo=True) as difference:
+            assert difference.count_keys() == keys
+
+
 class Alarm(KeyedProcessFunction):
     """Registers a timer, the seconds in its row later."""
 
@@ -341,6 +364,7 @@ def test_timers_are_in_the_difference(make_job, feed):
     with feed.between(first, second) as difference:
         (one,) = difference.timers()
         assert (one.operation, one.timer.key) == (Operation.PUT, "b")
+        assert difference.count_keys() == 1
     job.clock.advance(timedelta(seconds=70))
     job.run(Alarm(), [])
     with feed.between(second, feed.newest()) as difference:

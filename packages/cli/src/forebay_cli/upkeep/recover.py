@@ -18,14 +18,16 @@ from forebay_cli.options.one_operator import (
 from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
-from forebay_engine.stored.version_difference import differing_keys
 from forebay_engine.versions.choosing.heads import Head, list_heads, recovery_for
 from forebay_engine.versions.choosing.recovery import put_recovery, read_recovery
 from forebay_engine.versions.format.epochs import Epochs, list_epochs
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, ForebayError
+from forebay_state_processor.reading.feed import ChangeFeed
+from forebay_state_processor.reading.history_positions import Position
+from forebay_state_processor.reading.version_choice import ReadFrom
 
 if TYPE_CHECKING:
-    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.progress import Progress
     from forebay_state_api.settings import Settings
 
 _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "application")
@@ -61,7 +63,8 @@ def recover(
     if not heads:
         raise no_complete_version(root, operator.query, uid)
     if choose is None:
-        _show(storage, uid, heads, epochs, settings, as_json=as_json)
+        read = ReadFrom(storage=storage, query=operator.query, uid=uid, settings=settings)
+        _show(read, heads, epochs, as_json=as_json)
         return
     head = _chosen(heads, choose)
     put_recovery(storage, epochs, recovery_for(head, storage, epochs))
@@ -85,23 +88,12 @@ def _chosen(heads: Sequence[Head], run_key: str) -> Head:
     return found[0]
 
 
-def _show(
-    storage: ObjectStorage,
-    uid: str,
-    heads: Sequence[Head],
-    epochs: Epochs,
-    settings: Settings,
-    *,
-    as_json: bool,
-) -> None:
-    recovery = read_recovery(storage, epochs)
+def _show(read: ReadFrom, heads: Sequence[Head], epochs: Epochs, *, as_json: bool) -> None:
+    recovery = read_recovery(read.storage, epochs)
     first, *others = heads
-    options_of = settings.options_of
+    feed = ChangeFeed(read, provisional=True)
     with shown_progress() as progress:
-        differing = [0] + [
-            differing_keys(storage, uid, first, one, options_of=options_of, progress=progress)
-            for one in others
-        ]
+        differing = [0] + [_differing_keys(feed, first, one, progress) for one in others]
     found = [
         {
             **_described(head),
@@ -117,6 +109,16 @@ def _show(
     print_table(columns, (_row(one) for one in found))
     if others:
         click.echo("stop the query, and choose the timeline that continues with --choose RUN")
+
+
+def _differing_keys(feed: ChangeFeed, one: Head, other: Head, progress: Progress) -> int | None:
+    """Return the number of keys that differ; ``None`` if a version cannot be read here."""
+    ends = [Position(head.version, head.run_key) for head in (one, other)]
+    try:
+        with feed.between(*ends, undo=True, show_expired=True) as difference:
+            return difference.count_keys(progress=progress)
+    except ForebayError:
+        return None
 
 
 def _described(head: Head) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +19,7 @@ import attrs
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.progress import SILENT, Progress
 from forebay_state_processor.reading.arrow_types import ArrowType, arrow
 from forebay_state_processor.reading.bounded_passes import Budget, Pass, held_in_passes
 from forebay_state_processor.reading.changes import Change, Comparison, Operation
@@ -119,6 +120,24 @@ class Difference:
             for timer in held:
                 yield TimerChange(operation=Operation.REMOVED, timer=timer)
             held.clear()
+
+    def count_keys(self, *, progress: Progress = SILENT) -> int:
+        """Return the number of keys under which a state or a timer differs, in any namespace.
+
+        Holds those of a part of the key groups in memory. ``progress`` receives the parts.
+        """
+        codec = self.key_codec
+        address = None if codec is None else codec.address
+        parts = [*self._parts(None, held=True)]
+        progress.stage(f"comparing with version {self.end}", len(parts))
+        count = 0
+        for part in parts:
+            changed = (one.key for name in self.states for one in self.rows(name, key_groups=part))
+            timers = (one.timer.key for one in self.timers(key_groups=part))
+            keys = chain(changed, timers)
+            count += len({key if address is None else address(key) for key in keys})
+            progress.advance()
+        return count
 
     def schema(self, state: str, *, old: bool = False) -> pa.Schema:
         """Return the schema of `to_arrow`."""

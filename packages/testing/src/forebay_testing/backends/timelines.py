@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay_engine.stored.version_difference import differing_keys
 from forebay_engine.versions import Checkpoint
-from forebay_engine.versions.choosing.heads import list_heads
-from forebay_engine.versions.format.epochs import list_epochs
-from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.job.descriptors import MapStateDescriptor, ValueStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_testing.backends.subject import SECOND, BackendSubject, NewJob
@@ -64,22 +60,3 @@ class TimelineTests(BackendSubject):
         assert copy.batch({"both": 100, "copy": 100}) == [1, 0]
         assert home.batch({"both": 3, "home": 3, "copy": 3, "neither": 3}) == [2, 2, 0, 1]
         assert copy.batch({"both": 101, "home": 101, "copy": 101}) == [100, 0, 100]
-
-    def test_it_can_be_said_how_many_keys_differ(
-        self, streams: tuple[KeyedJob, _Stream, _Stream], backend_class: type[StateBackend]
-    ) -> None:
-        job, home, copy = streams
-        home.batch({"both": 2, "home": 2})
-        copy.batch({"both": 100, "copy": 100})
-        newer, older = list_heads(job.storage, list_epochs(job.storage))
-        assert (newer.location, older.location) == ("copy", "home")
-        for one, other, differing in ((newer, older, 3), (older, newer, 3), (newer, newer, 0)):
-            found = differing_keys(
-                job.storage,
-                job.uid,
-                one,
-                other,
-                find_backend=lambda _: backend_class,
-                options_of=job.options_of,
-            )
-            assert found == differing
