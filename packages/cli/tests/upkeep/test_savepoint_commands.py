@@ -273,6 +273,24 @@ def test_types_of_the_past_are_shown(forebay, job):
     assert (state["type"], state["before"]) == ("float | None", ["int", "float"])
 
 
+class Alarm(KeyedProcessFunction):
+    """Has a timer for each key, and no state."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(seconds=60))
+
+    def on_timer(self, at, ctx):
+        pass
+
+
+def test_the_keys_of_timers_have_a_type_without_any_state(forebay, job):
+    job("one").run(Alarm(), [("a",)])
+    assert "key str\n" in forebay(*SCHEMA).output
+    refused = forebay(*SCHEMA, "--key", "int")
+    assert refused.exit_code == 1
+    assert "the key was stored as str" in refused.output
+
+
 def test_a_uid_that_is_mistyped(forebay, job):
     write(job("one"), 1)
     write(job("two"), 1)

@@ -20,14 +20,17 @@ from forebay_engine.stored import schema_check as schema
 from forebay_engine.versions.choosing.finality import Shown
 from forebay_engine.versions.choosing.reader import VersionReader, open_version
 from forebay_engine.versions.format.folder import OperatorStorage
-from forebay_engine.versions.format.key_types import KeyType
+from forebay_engine.versions.format.key_types import KeyType, key_type_of
 from forebay_engine.versions.format.keyed_by import KeyedBy
+from forebay_engine.versions.format.manifest import Manifest
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.codecs.field_changes import FieldChange
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Settings
+from forebay_state_processor.reading.operator_state_rows import operator_states_of
 from forebay_state_processor.reading.snapshot import snapshot_of
+from forebay_state_processor.reading.stored_states import states_of
 from forebay_state_processor.reading.version_choice import ReadFrom
 
 _FITS = (schema.COMPATIBLE, schema.NEW, schema.KEPT)
@@ -132,21 +135,21 @@ def _plain(
     misfit: str,
     sizes: Mapping[str, int] | None,
 ) -> dict[str, Any]:
-    made, key = reader.manifests[0], schema.stored_key(reader.manifests)
+    made, key = reader.manifests[0], key_type_of(reader.manifests)
     return {
         "version": reader.version,
         "run": reader.run_key,
         "final": shown.final,
         "backend": made.backend,
         "max_parallelism": made.made.max_parallelism,
-        "key": None if key is None else describe_type(key),
+        "key": None if key is None else describe_type(key.description),
         "key_columns": [
             [{"name": one.name, "kind": one.kind} for one in columns]
             for columns in KeyedBy.of(made).inputs
         ],
         "states": [
-            attrs.asdict(one) | ({} if sizes is None else {"bytes": sizes.get(one.name)})
-            for one in schema.stored_states(reader.manifests)
+            one | ({} if sizes is None else {"bytes": sizes.get(one["name"])})
+            for one in plain_states(reader.manifests)
         ],
         "function": check.verdicts,
         "changes": [
@@ -156,6 +159,26 @@ def _plain(
         ],
         "key_misfit": misfit,
     }
+
+
+def plain_states(manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
+    """Return all states of a version, keyed states first."""
+    keyed: list[dict[str, Any]] = [
+        {
+            "name": one.name,
+            "kind": one.kind,
+            "type": one.type,
+            "ttl": one.has_ttl,
+            "ttl_us": one.ttl_us,
+            "before": one.before,
+        }
+        for one in states_of(manifests).values()
+    ]
+    without: dict[str, Any] = {"ttl": False, "ttl_us": None, "before": []}
+    return keyed + [
+        {"name": one.name, "kind": f"operator {one.mode}", "type": one.type, **without}
+        for one in operator_states_of(manifests).values()
+    ]
 
 
 def _show(
@@ -169,9 +192,9 @@ def _show(
         f"backend {plain['backend']}, max parallelism {plain['max_parallelism']}, "
         f"key {plain['key'] or '-'}{_keyed_by(reader)}"
     )
-    stored, verdicts = schema.stored_states(reader.manifests), check.verdicts
-    rows: list[list[Any]] = [[one.name, one.kind, one.type, _ttl(one)] for one in stored]
-    rows += [[name, "", "", ""] for name in sorted(verdicts.keys() - {one.name for one in stored})]
+    stored, verdicts = plain["states"], check.verdicts
+    rows = [[one["name"], one["kind"], one["type"], _ttl(one)] for one in stored]
+    rows += [[name, "", "", ""] for name in sorted(verdicts.keys() - {row[0] for row in rows})]
     columns = ["state", "kind", "type", "TTL"]
     if sizes is not None:
         columns.append("bytes")
@@ -181,8 +204,8 @@ def _show(
         rows = [[*row, _short(verdicts.get(row[0], ""), check.changes.get(row[0]))] for row in rows]
     print_table(columns, rows)
     for one in stored:
-        if one.before:
-            click.echo(f"{one.name} was stored before as {', then '.join(one.before)}")
+        if one["before"]:
+            click.echo(f"{one['name']} was stored before as {', then '.join(one['before'])}")
     for name, changes in sorted(check.changes.items()):
         for line in _lines(name, changes):
             click.echo(line)
@@ -191,10 +214,10 @@ def _show(
         click.echo(f"NOT COMPATIBLE  {fault}")
 
 
-def _ttl(state: schema.StoredState) -> str:
-    if not state.ttl:
+def _ttl(state: Mapping[str, Any]) -> str:
+    if not state["ttl"]:
         return ""
-    return "on" if state.ttl_us is None else _duration(state.ttl_us)
+    return "on" if state["ttl_us"] is None else _duration(state["ttl_us"])
 
 
 def _duration(us: int) -> str:
@@ -234,13 +257,13 @@ def _keyed_by(reader: VersionReader) -> str:
 
 def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
     """Return why keys of the type ``ddl`` do not match the stored keys; empty if they do."""
-    stored = schema.stored_key(reader.manifests)
+    stored = key_type_of(reader.manifests)
     if ddl is None or stored is None:
         return ""
     declared = KeyType.of(ddl)
-    if declared.description != stored:
+    if declared.description != stored.description:
         return (
-            f"the key was stored as {describe_type(stored)}, and {ddl!r} is "
+            f"the key was stored as {describe_type(stored.description)}, and {ddl!r} is "
             f"{describe_type(declared.description)}; keys do not migrate: cast the column, or give "
             "the operator another uid"
         )

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay_console.pages.version import version_number
+from forebay_engine.versions.format.key_types import key_type_of
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.errors import ForebayError
 from forebay_state_processor.reading.operator_state_rows import operator_states_of
-from forebay_state_processor.reading.stored_states import key_type_of, states_of, timer_spec
+from forebay_state_processor.reading.stored_states import states_of, timer_spec
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView

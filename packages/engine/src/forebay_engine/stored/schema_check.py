@@ -1,4 +1,4 @@
-"""Describe stored state, and check whether a function can continue from it.
+"""Check whether a function can continue from stored state.
 
 The check does what the first task of a restart does, for all key groups at once: it opens the
 version with the backend that made it and lets the function declare its states. So it finds
@@ -8,7 +8,7 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -18,10 +18,11 @@ from forebay_engine.execution.engine import Engine
 from forebay_engine.execution.identity import SubtaskIdentity
 from forebay_engine.operator_state.subtask_state import OperatorState
 from forebay_engine.versions.format.epochs import RunIdentity
-from forebay_engine.versions.format.manifest import TTL_US, lineages_of
+from forebay_engine.versions.format.key_types import key_type_of
+from forebay_engine.versions.format.manifest import lineages_of
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES
-from forebay_state_api.codecs import codec_for, describe_type, raw_codec
+from forebay_state_api.codecs import codec_for, raw_codec
 from forebay_state_api.codecs.field_changes import FieldChange, field_changes
 from forebay_state_api.contract.backend import Opening, StateBackend
 from forebay_state_api.contract.migration import described
@@ -39,63 +40,6 @@ if TYPE_CHECKING:
 COMPATIBLE: Final = "compatible"
 NEW: Final = "new"
 KEPT: Final = "not declared: kept, unread"
-
-
-@attrs.frozen(kw_only=True)
-class StoredState:
-    """The last declaration of one state."""
-
-    name: str
-    kind: str
-    """For keyed state the descriptor's kind; for operator state its mode of redistribution."""
-    type: str
-    """The type of values, elements or accumulators; for maps ``user key → value``."""
-    ttl: bool = False
-    ttl_us: int | None = None
-    """The last declared time to live in µs; ``None`` without one, or if it is not known."""
-    before: Sequence[str] = ()
-    """Its earlier types, oldest first; values that were not rewritten since still have them."""
-
-
-def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
-    """Return all states of a version, keyed states first."""
-    keyed: dict[str, StoredState] = {}
-    other: dict[str, StoredState] = {}
-    for manifest in manifests:
-        durations = manifest.metrics.get(TTL_US, {})
-        lineages = lineages_of([manifest])
-        for name, description in _of_states(manifest):
-            types = _types(description["user_key"], description["value"])
-            keyed[name] = StoredState(
-                name=name,
-                kind=description["kind"],
-                type=types,
-                ttl=description["ttl"],
-                ttl_us=durations.get(name),
-                before=[
-                    _types(one["user_key"], one["value"])
-                    for one in map(described, lineages[name].generations[:-1])
-                ],
-            )
-        for name, state in OperatorStateContent.loaded(manifest.operator_state).states.items():
-            types = _types(state.type.key, state.type.value)
-            other[name] = StoredState(
-                name=name, kind=f"operator {state.type.mode.value}", type=types
-            )
-    return [found[name] for found in (keyed, other) for name in sorted(found)]
-
-
-def stored_key(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
-    """Return the description of the key's type; ``None`` if no keyed state is stored."""
-    descriptions = (one for manifest in manifests for _, one in _of_states(manifest))
-    return next((one["key"] for one in descriptions), None)
-
-
-def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the name and description of each keyed state, without timers."""
-    for name, description in manifest.descriptions.items():
-        if name not in TIMER_TABLES:
-            yield name, description
 
 
 @attrs.frozen
@@ -125,7 +69,7 @@ def check_function(
     ``reader`` holds the whole version, ``options`` are the settings of its backend. Raises
     `FunctionError` if the function fails for another reason.
     """
-    stored = {state.name for state in stored_states(reader.manifests)}
+    stored = _states_of(reader.manifests)
     groups = KeyGroupRange(0, reader.manifests[0].made.max_parallelism - 1)
     opening = _opening(reader, storage, groups, options)
     backend = backend_class.open(opening)
@@ -144,6 +88,13 @@ def check_function(
         verdicts[name] = COMPATIBLE if name in stored else NEW
     changes = _changes(engine, reader.manifests)
     return FunctionCheck(verdicts | engine.faults, changes)
+
+
+def _states_of(manifests: Sequence[Manifest]) -> set[str]:
+    """Return the names of all states of a version."""
+    names = {name for one in manifests for name in one.descriptions if name not in TIMER_TABLES}
+    contents = (OperatorStateContent.loaded(one.operator_state) for one in manifests)
+    return names.union(*(content.states for content in contents))
 
 
 def _changes(
@@ -208,12 +159,14 @@ class _CheckingEngine(Engine):
             attempt_number=0,
             batch_id=reader.version,
         )
-        key = stored_key(reader.manifests)
+        key = key_type_of(reader.manifests)
         super().__init__(
             function,
             backend,
             context,
-            key_codec=codec_for(None, what="the key") if key is None else raw_codec(key),
+            key_codec=codec_for(None, what="the key")
+            if key is None
+            else raw_codec(key.description),
             now_us=reader.manifests[0].now_us,
             lineages=lineages_of(reader.manifests),
             operator_state=OperatorState(
@@ -274,7 +227,3 @@ def _opening(
         now_us=reader.manifests[0].now_us,
         cache_bytes=0,
     )
-
-
-def _types(key: Mapping[str, Any] | None, value: Mapping[str, Any]) -> str:
-    return describe_type(value) if key is None else f"{describe_type(key)} → {describe_type(value)}"

@@ -13,7 +13,7 @@ from forebay_engine.execution.identity import SubtaskIdentity
 from forebay_engine.operator_state.subtask_state import OperatorState
 from forebay_engine.stored.restore import default_options
 from forebay_engine.versions.format.epochs import RunIdentity
-from forebay_engine.versions.format.key_types import KeyType
+from forebay_engine.versions.format.key_types import KeyType, key_type_of
 from forebay_engine.versions.format.manifest import lineages_of
 from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.migration import Lineage
@@ -23,7 +23,6 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_processor.reading.stored_states import (
     StateInfo,
-    key_type_of,
     state_of,
     timer_spec,
 )

@@ -13,7 +13,7 @@ import attrs
 
 from forebay_engine.timers.watermark import TimerClocks
 from forebay_engine.versions.commit import merged
-from forebay_engine.versions.format.key_types import KeyType
+from forebay_engine.versions.format.key_types import KeyType, key_type_of
 from forebay_engine.versions.format.manifest import TTL_US, lineages_of
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
 from forebay_engine.versions.format.timer_tables import BY_KEY, DIRECTORY, TIMERS
@@ -24,7 +24,6 @@ from forebay_state_processor.importing.subtask_part import ImportedTimer, PartWr
 from forebay_state_processor.reading.rows import cells_of
 from forebay_state_processor.reading.stored_states import (
     StateInfo,
-    key_type_of,
     spec_of,
     states_of_lineages,
     timer_spec_of,

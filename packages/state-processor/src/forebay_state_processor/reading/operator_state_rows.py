@@ -14,7 +14,8 @@ from forebay_engine.versions.format.operator_state_entries import (
     StateContent,
     unpacked,
 )
-from forebay_state_api.codecs import decoding, describe_type, stored_codec
+from forebay_state_api.codecs import decoding, stored_codec
+from forebay_state_processor.reading.stored_states import type_text
 
 if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
@@ -37,9 +38,7 @@ def operator_states_of(manifests: Sequence[Manifest]) -> dict[str, OperatorState
     found: dict[str, OperatorStateInfo] = {}
     for manifest in manifests:
         for name, state in OperatorStateContent.loaded(manifest.operator_state).states.items():
-            value = describe_type(state.type.value)
-            key = None if state.type.key is None else describe_type(state.type.key)
-            text = value if key is None else f"{key} → {value}"
+            text = type_text(state.type.key, state.type.value)
             found[name] = OperatorStateInfo(name=name, mode=state.type.mode.value, type=text)
     return dict(sorted(found.items()))
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from forebay_engine.versions.format.key_types import KeyType
-from forebay_engine.versions.format.keyed_by import KeyedBy
 from forebay_engine.versions.format.manifest import TTL_US, lineages_of
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES, TIMERS
 from forebay_state_api.codecs import codec_for, describe_type, stored_codec
@@ -17,6 +15,7 @@ from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.expiry import Expiry
+from forebay_state_api.contract.migration import described
 
 if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
@@ -40,6 +39,12 @@ class StateInfo:
     """Whether each value, element and entry has a time of last access."""
     spec: TableSpec = attrs.field(repr=False)
     """The table, with codecs of plain values."""
+
+    @property
+    def before(self) -> Sequence[str]:
+        """Its earlier types, oldest first; values that were not rewritten since still have them."""
+        earlier = map(described, self.spec.generations[:-1])
+        return [type_text(one["user_key"], one["value"]) for one in earlier]
 
     @property
     def shape(self) -> Shape:
@@ -73,41 +78,23 @@ def states_of_lineages(
     return {name: state_of(lineages[name], durations.get(name)) for name in names}
 
 
-def key_type_of(manifests: Sequence[Manifest]) -> KeyType | None:
-    """Return the type of the operator's keys; ``None`` if nothing keyed is stored."""
-    description = _key_of(lineages_of(manifests))
-    if description is None:
-        return None
-    known = (KeyedBy.of(manifest).inputs for manifest in manifests)
-    inputs = next(filter(None, known), [[]])
-    return KeyType(description, inputs[0])
-
-
-def _key_of(lineages: Mapping[str, Lineage]) -> Mapping[str, Any] | None:
-    for name, lineage in lineages.items():
-        if name not in TIMER_TABLES:
-            found: Mapping[str, Any] = lineage.description["key"]
-            return found
-    timers = lineages.get(TIMERS)
-    if timers is None:
-        return None
-    of_timer: Mapping[str, Any] = timers.description["user_key"]["elements"][1]
-    return of_timer
-
-
 def state_of(lineage: Lineage, ttl_us: int | None) -> StateInfo:
     """Return the state of a lineage; ``ttl_us`` is its time to live, if it is known."""
     description = lineage.description
-    user_key = description["user_key"]
-    value = describe_type(description["value"])
     return StateInfo(
         name=description["name"],
         kind=description["kind"],
-        type=value if user_key is None else f"{describe_type(user_key)} → {value}",
+        type=type_text(description["user_key"], description["value"]),
         ttl=None if ttl_us is None else timedelta(microseconds=ttl_us),
         has_ttl=description["ttl"],
         spec=spec_of(lineage),
     )
+
+
+def type_text(user_key: Mapping[str, Any] | None, value: Mapping[str, Any]) -> str:
+    """Return the type of a state's values, for maps ``user key → value``."""
+    text = describe_type(value)
+    return text if user_key is None else f"{describe_type(user_key)} → {text}"
 
 
 def spec_of(lineage: Lineage) -> TableSpec:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from forebay_engine.versions.format.key_types import key_type_of
 from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
@@ -16,7 +17,7 @@ from forebay_state_processor.reading.operator_state_rows import (
     operator_states_of,
 )
 from forebay_state_processor.reading.rows import RowMaker
-from forebay_state_processor.reading.stored_states import StateInfo, key_type_of, states_of
+from forebay_state_processor.reading.stored_states import StateInfo, states_of
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import TableSpec

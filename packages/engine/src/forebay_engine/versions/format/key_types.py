@@ -8,14 +8,20 @@ it that the key column has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_engine.versions.format.keyed_by import KeyColumn
+from forebay_engine.versions.format.keyed_by import KeyColumn, KeyedBy
+from forebay_engine.versions.format.manifest import lineages_of
+from forebay_engine.versions.format.timer_tables import TIMER_TABLES, TIMERS
 from forebay_state_api.codecs import ValueCodec, codec_for, stored_codec
 from forebay_state_api.codecs.spark_types import json_of_ddl
 from forebay_state_api.keys import in_kinds
+
+if TYPE_CHECKING:
+    from forebay_engine.versions.format.manifest import Manifest
+    from forebay_state_api.contract.migration import Lineage
 
 _TIMES: Final = ("timestamp", "timestamp_ntz")
 
@@ -62,6 +68,28 @@ class KeyType:
     def nameless(self) -> list[list[list[str]]]:
         """Return `Manifest.keyed_by` of an import: the columns of its tables have other names."""
         return [[["", kind] for kind in self.kinds]] if any(self.kinds) else []
+
+
+def key_type_of(manifests: Sequence[Manifest]) -> KeyType | None:
+    """Return the type of the operator's keys; ``None`` if nothing keyed is stored."""
+    description = _key_of(lineages_of(manifests))
+    if description is None:
+        return None
+    known = (KeyedBy.of(manifest).inputs for manifest in manifests)
+    inputs = next(filter(None, known), [[]])
+    return KeyType(description, inputs[0])
+
+
+def _key_of(lineages: Mapping[str, Lineage]) -> Mapping[str, Any] | None:
+    for name, lineage in lineages.items():
+        if name not in TIMER_TABLES:
+            found: Mapping[str, Any] = lineage.description["key"]
+            return found
+    timers = lineages.get(TIMERS)
+    if timers is None:
+        return None
+    of_timer: Mapping[str, Any] = timers.description["user_key"]["elements"][1]
+    return of_timer
 
 
 def _columns(ddl: str) -> list[KeyColumn]:
