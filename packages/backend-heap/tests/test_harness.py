@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta, timezone
 from typing import NamedTuple
 
@@ -54,9 +53,3 @@ def test_a_future_that_was_not_awaited_fails_the_micro_batch():
 def test_a_schema_needs_spark():
     with pytest.raises(ConfigurationError, match=r"schema='n long' .*forebay_spark_runtime\.te"):
         FunctionHarness(Visits(), "user", schema="n long")
-
-
-def test_without_cloudpickle_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    with pytest.raises(ConfigurationError, match=r"pip install forebay-testing"):
-        FunctionHarness(Visits(), "user")

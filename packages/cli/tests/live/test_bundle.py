@@ -117,7 +117,7 @@ def test_what_was_planted_is_in_the_state_directory(stored):
 def test_it_has_the_shape_of_state(stored, tmp_path, monkeypatch):
     monkeypatch.setattr(bundled_operator, "MANIFESTS", 5)
     found = bundled(stored, tmp_path / "b.zip")
-    assert "pyspark" in json.loads(found["versions.json"])["libraries"]
+    assert "pyarrow" in json.loads(found["versions.json"])["libraries"]
     manifests = json.loads(found["operators/1/manifests.json"])
     assert [one["version"] for one in manifests] == [4, 4, 3, 3, 2]
     newest = manifests[0]

@@ -284,7 +284,7 @@ def test_a_torn_result_is_no_result(here: ObjectStorage, storage: ObjectStorage)
     "damage",
     [
         lambda data: data[:-1],
-        lambda data: data[:-1] + b"?",
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
         lambda _: seal({"job_digest": FORGED.digest}),
         lambda _: b"",
     ],

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
-from forebay_cli.state.row_filter import condition_of
 from forebay_engine.execution.rows import row_class
 from forebay_state_api import ConfigurationError, KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.codecs import codec_for
@@ -87,10 +85,3 @@ def test_the_harness_finds_columns_in_both_spellings(name):
 def test_the_harness_finds_columns_that_are_one_name():
     with FunctionHarness(lambda row, ctx: [(ctx.current_key,)], GREEK, order_by=MICRO) as harness:
         assert harness.process([{MICRO: 2, GREEK: 1}, {MICRO: 1, GREEK: 2}]) == [(2,), (1,)]
-
-
-def test_a_condition_finds_a_field_in_both_spellings():
-    schema = pa.schema([("key", pa.string()), ("value", pa.struct([(MICRO, pa.int64())]))])
-    for name in (MICRO, GREEK):
-        table = pa.table({"key": ["a", "b"], "value": [{MICRO: 1}, {MICRO: 2}]}, schema=schema)
-        assert table.filter(condition_of(f"value.{name} > 1", schema))["key"].to_pylist() == ["b"]
