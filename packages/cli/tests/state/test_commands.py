@@ -35,7 +35,8 @@ from forebay_state_api.keys import key_group_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.reading import START as START_OF_FEED
-from forebay_state_processor.reading import ChangeFeed
+from forebay_state_processor.reading import ChangeFeed, difference
+from forebay_state_processor.reading.bounded_passes import held_in_passes
 from forebay_state_processor.reading.difference import Difference
 from forebay_state_processor.reading.snapshot import snapshot_of
 from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
@@ -294,6 +295,41 @@ def test_diff(run, job):
 
 
 @pytest.mark.long
+def test_diff_of_some_key_groups(run, job):
+    every = lines(run("diff", "--from", 0, "--json")[0])
+    assert len(every) > 1
+    parts = [lines(run("diff", "--from", 0, "--key-groups", n, "--json")[0]) for n in range(8)]
+    assert sum(map(len, parts)) == len(every)
+    assert max(map(len, parts)) < len(every)
+    assert "there are 8 key groups" in run("diff", "--from", 0, "--key-groups", "0..8", status=2)[1]
+    both = ("--key", "ann,1", "--key-groups", "0")
+    assert "one of --key and --key-groups" in run("diff", "--from", 0, *both, status=2)[1]
+
+
+@pytest.mark.long
+def test_diff_in_little_memory(run, job, monkeypatch):
+    asked = ("diff", "--from", 1, "--to", 2, "--json")
+    passes = []
+
+    def counted(groups, limit, hold):
+        for one in held_in_passes(groups, limit, hold):
+            passes.append(limit)
+            yield one
+
+    monkeypatch.setattr(difference, "held_in_passes", counted)
+    at_once = sorted(run(*asked)[0].splitlines())
+    assert {*passes} == {difference.HELD_BYTES}
+    default = len(passes)
+    passes.clear()
+    assert sorted(run(*asked, "--held-bytes", "1k")[0].splitlines()) == at_once
+    assert {*passes} == {1024}
+    assert len(passes) > default
+    for size in ("0", "much"):
+        error = run(*asked, "--held-bytes", size, status=2)[1]
+        assert f"--held-bytes = '{size}': expected a size such as 64k" in error
+
+
+@pytest.mark.long
 def test_diff_says_which_versions_are_final(run, job):
     at = job.run_key
     out, error = run("diff", "--from", 0, "--to", 2, "--json")
@@ -312,8 +348,8 @@ def test_diff_says_which_versions_are_final(run, job):
 
 
 def test_diff_prints_json_as_it_finds_it(run, job, monkeypatch):
-    def rows_until_it_fails(self, state):
-        yield from read(self, state)
+    def rows_until_it_fails(self, state, **given):
+        yield from read(self, state, **given)
         raise ConfigurationError("gone")
 
     read = Difference.rows
@@ -323,7 +359,7 @@ def test_diff_prints_json_as_it_finds_it(run, job, monkeypatch):
     assert "gone" in error
 
 
-def test_diff_of_timers(make_job, tmp_path):
+def test_timers_are_scanned_and_compared(make_job, tmp_path):
     class Alarm(KeyedProcessFunction):
         def process_element(self, row, ctx):
             ctx.timers.register_processing_time(START + timedelta(hours=1))
@@ -332,6 +368,10 @@ def test_diff_of_timers(make_job, tmp_path):
             pass
 
     make_job(clock=ManualClock(START), key_type=str).run(Alarm(), [("a",)])
+    asked = ["state", "scan", "--provisional", "--timers", "--json"]
+    result = CliRunner().invoke(main, [*asked, "--state-dir", str(tmp_path)])
+    (row,) = lines(result.stdout)
+    assert (row["key"], row["domain"]) == ("a", "processing_time")
     asked = ["state", "diff", "--from", "0", "--provisional", "--timers", "--json"]
     result = CliRunner().invoke(main, [*asked, "--state-dir", str(tmp_path)])
     (row,) = lines(result.stdout)

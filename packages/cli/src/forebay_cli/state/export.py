@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from forebay_cli.options.key_groups import key_groups_option
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json
 from forebay_cli.state.row_filter import chosen_columns, condition_of, filtered
-from forebay_cli.state.scan import ALL_STATES, key_groups_of, tables
+from forebay_cli.state.scan import ALL_STATES, tables, timers_option
 from forebay_cli.state.shown_state import show_version, version_plain
 from forebay_cli.state.source import StateSource, state_source, version_option
 from forebay_cli.state.table_files import FORMATS, format_of, table_writer
@@ -45,9 +46,9 @@ _PART: Final = "part-{:05d}.{}"
 )
 @click.option("--where", help="A condition, such as: value > 100 and key != 'test'.")
 @click.option("--columns", help="Columns, separated by commas.", show_default="all")
-@click.option("--timers", is_flag=True, help="The registered timers, in place of states.")
+@timers_option
 @click.option("--flat", is_flag=True, help="A row per element of a list or entry of a map.")
-@click.option("--key-groups", callback=key_groups_of, metavar="A..B", help="Only these key groups.")
+@key_groups_option
 @click.option(
     "--rows-per-file",
     type=click.IntRange(min=1),

@@ -27,7 +27,7 @@ COMMANDS: Final = (
         f"{_HERE}.get:get_key",
         "Print what the states hold under a key, in one namespace.",
     ),
-    LazyCommand("scan", f"{_HERE}.scan:scan_state", "Print rows of state, in no order."),
+    LazyCommand("scan", f"{_HERE}.scan:scan_state", "Print rows of state, or timers, in no order."),
     LazyCommand(
         "diff",
         f"{_HERE}.diff:diff_versions",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from forebay_cli.options.key_groups import check_key_groups, key_groups_option
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option
 from forebay_cli.state.row_filter import chosen_columns, condition_of, filtered
@@ -15,11 +16,11 @@ from forebay_cli.state.shown_state import limited, print_rows, show_version
 from forebay_cli.state.source import StateSource, state_source, version_option
 from forebay_cli.state.table_files import plain_of
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.keys import KeyGroupRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.progress import Progress
     from forebay_state_processor.reading.snapshot import Snapshot
 
@@ -27,17 +28,6 @@ ALL_STATES: Final = "a row per key, with a column per state"
 """The default of ``--state``."""
 _ON_TERMINAL: Final = 20
 """The default limit on a terminal."""
-
-
-def key_groups_of(_: click.Context, __: click.Parameter, text: str | None) -> KeyGroupRange | None:
-    """Parse ``--key-groups``."""
-    if text is None:
-        return None
-    first, _dots, last = text.partition("..")
-    try:
-        return KeyGroupRange(int(first), int(last or first))
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a range such as 0..15") from error
 
 
 def tables(
@@ -49,8 +39,7 @@ def tables(
     timers: bool = False,
 ) -> pa.RecordBatchReader:
     """Return the table of a state, or of the operator for ``None``, or of its timers."""
-    if groups is not None and groups.end >= snapshot.max_parallelism:
-        raise ConfigurationError(f"there are {snapshot.max_parallelism} key groups, from 0")
+    check_key_groups(groups, snapshot.max_parallelism)
     if timers and (state is not None or flat):
         raise ConfigurationError("--timers comes without --state and --flat")
     if timers:
@@ -60,6 +49,11 @@ def tables(
     if flat:
         raise ConfigurationError("--flat needs --state: the rows of one state are flattened")
     return snapshot.table(key_groups=groups)
+
+
+timers_option: Final = click.option(
+    "--timers", is_flag=True, help="The registered timers, in place of states."
+)
 
 
 @click.command("scan")
@@ -73,7 +67,8 @@ def tables(
     show_default=f"{_ON_TERMINAL} on a terminal, else all",
 )
 @click.option("--flat", is_flag=True, help="A row per element of a list or entry of a map.")
-@click.option("--key-groups", callback=key_groups_of, metavar="A..B", help="Only these key groups.")
+@timers_option
+@key_groups_option
 @version_option
 @json_option
 @state_source
@@ -86,10 +81,11 @@ def scan_state(
     key_groups: KeyGroupRange | None,
     version: str | None,
     source: StateSource,
+    timers: bool,
     flat: bool,
     as_json: bool,
 ) -> None:
-    """Print rows of state, in no order.
+    """Print rows of state, or timers, in no order.
 
     With --json each row is one line. It is an object with the columns of the table, so that `jq`
     and others can read it.
@@ -97,7 +93,7 @@ def scan_state(
     most = limit if limit is not None or as_json or not sys.stdout.isatty() else _ON_TERMINAL
     with source.open(version) as snapshot:
         show_version(snapshot)
-        reader = tables(snapshot, state, key_groups, flat=flat)
+        reader = tables(snapshot, state, key_groups, flat=flat, timers=timers)
         names = chosen_columns(reader.schema, columns)
         condition = None if where is None else condition_of(where, reader.schema)
         if as_json:

@@ -80,6 +80,12 @@ class Difference:
         return list(dict.fromkeys(name for states in found for name in states))
 
     @property
+    def max_parallelism(self) -> int:
+        """The operator's number of key groups; 0 if neither version is stored."""
+        shown = self._newer or self._older
+        return 0 if shown is None else shown.max_parallelism
+
+    @property
     def key_codec(self) -> ValueCodec | None:
         """The codec of keys; ``None`` if neither version has keyed state."""
         found = (one.key_codec for one in (self._newer, self._older) if one is not None)
