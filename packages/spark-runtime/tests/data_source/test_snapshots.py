@@ -22,6 +22,7 @@ from forebay_engine.versions.choosing.pins import list_pins
 from forebay_spark_runtime.arrow.spark_types import arrow_schema, fitted
 from forebay_spark_runtime.data_source import snapshot_reader
 from forebay_state_api import (
+    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     StateTtlConfig,
@@ -31,7 +32,7 @@ from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.reading import open_state
 from forebay_state_processor.reading import version_choice as choosing
-from forebay_testing import CountingStorage, KeyedJob
+from forebay_testing import CountingStorage, KeyedJob, ManualClock
 from pyspark_forebay import DefaultSource
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -120,6 +121,29 @@ def test_the_table_of_an_operator(job, read):
         row[1:] for row in frame.rows("key", "last written", "last expires") if row[0] == KEYS[0]
     ]
     assert times[1] == times[0] + timedelta(hours=1)
+
+
+class Alarms(KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        ctx.timers.register_processing_time(NOON + timedelta(seconds=row[1]))
+
+    def on_timer(self, at, ctx):
+        pass
+
+
+def test_timers_are_rows(make_job, read):
+    make_job(N, clock=ManualClock(NOON)).run(Alarms(), [(key, at + 1) for key, at in EVERY])
+    frame = read(timers="true", provisional="true")
+    assert frame.schema.simpleString() == (
+        "struct<key:string,namespace:string,key_group:int,domain:string,time:timestamp>"
+    )
+    expected = [(key, "processing_time", NOON + timedelta(seconds=at + 1)) for key, at in EVERY]
+    assert frame.rows("key", "domain", "time") == sorted(expected, key=str)
+    first = read(timers="true", provisional="true", keyGroups="0-3").rows("key")
+    second = read(timers="true", provisional="true", keyGroups="4-7").rows("key")
+    assert first
+    assert second
+    assert sorted(first + second) == [(key,) for key in sorted(KEYS)]
 
 
 def test_the_schema_says_which_version_the_rows_show(job, read):
@@ -212,6 +236,7 @@ def test_keys_of_several_columns(make_job, read):
         ({"keyGroups": "a-b"}, "write numbers and ranges"),
         ({"keys": "[]", "keyGroups": "0"}, "not both"),
         ({"flat": "true"}, "'flat' is for one state"),
+        ({"timers": "true", "state": "n", "keys": "[]"}, "leave out state, keys"),
         ({"lease": "soon"}, "lease"),
         ({"lease": "4000d"}, "lease is a timedelta of 1 second to 3650 days"),
         ({"lease": "9999999d"}, "lease = .*up to 36500d"),

@@ -22,7 +22,16 @@ from forebay_state_processor.reading import Position
 from forebay_state_processor.reading.difference import HELD_BYTES
 from forebay_state_processor.reading.version_choice import reader_settings, version_named
 
-_FLAGS: Final = ("changes", "flat", "old", "provisional", "pushdown", "showExpired", "undo")
+_FLAGS: Final = (
+    "changes",
+    "flat",
+    "old",
+    "provisional",
+    "pushdown",
+    "showExpired",
+    "timers",
+    "undo",
+)
 _TEXTS: Final = ("keyGroups", "keys", "namespace", "query", "state", "stateDir", "uid")
 _OTHERS: Final = (
     "heldBytes",
@@ -32,7 +41,8 @@ _OTHERS: Final = (
     "startingVersion",
     "version",
 )
-_OF_SNAPSHOTS: Final = ("flat", "keys", "namespace", "pushdown", "version")
+NAMES: Final = (*_FLAGS, *_TEXTS, *_OTHERS)
+_OF_SNAPSHOTS: Final = ("flat", "keys", "namespace", "pushdown", "timers", "version")
 _OF_CHANGES: Final = ("heldBytes", "maxVersionsPerTrigger", "old", "startingVersion", "undo")
 _GROUPS: Final = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -57,6 +67,7 @@ class ReadOptions:
     provisional: bool = False
     show_expired: bool = False
     pushdown: bool = False
+    timers: bool = False
     changes: bool = False
     old: bool = False
     undo: bool = False
@@ -75,7 +86,7 @@ class ReadOptions:
         _check_names(options)
         state_dir = _state_dir(options)
         flags = {name: _flag(options, name) for name in _FLAGS}
-        _check_together(options, changes=flags["changes"])
+        _check_together(options, changes=flags["changes"], timers=flags["timers"])
         version, run = _version(options.get("version"))
         return cls(
             state_dir=state_dir,
@@ -92,6 +103,7 @@ class ReadOptions:
             provisional=flags["provisional"],
             show_expired=flags["showExpired"],
             pushdown=flags["pushdown"],
+            timers=flags["timers"],
             changes=flags["changes"],
             old=flags["old"],
             undo=flags["undo"],
@@ -110,7 +122,7 @@ def _split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*_FLAGS, *_TEXTS, *_OTHERS)}
+    known = {name.lower(): name for name in NAMES}
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -121,7 +133,7 @@ def _check_names(options: Mapping[str, str]) -> None:
             )
 
 
-def _check_together(options: Mapping[str, str], *, changes: bool) -> None:
+def _check_together(options: Mapping[str, str], *, changes: bool, timers: bool) -> None:
     """Refuse options that would have no effect."""
     refused, whose = (
         (_OF_SNAPSHOTS, "option('changes', 'true')")
@@ -133,6 +145,11 @@ def _check_together(options: Mapping[str, str], *, changes: bool) -> None:
         raise ConfigurationError(f"{whose} has no option {', '.join(useless)}")
     if changes and "state" not in options:
         raise ConfigurationError("changes are those of one state: name it with option('state', …)")
+    of_states = [name for name in ("state", "flat", "keys", "pushdown") if name in options]
+    if timers and of_states:
+        raise ConfigurationError(
+            f"option 'timers' shows timers in place of states: leave out {', '.join(of_states)}"
+        )
     if "flat" in options and "state" not in options:
         raise ConfigurationError("option 'flat' is for one state: name it with option('state', …)")
     if "keys" in options and "keygroups" in options:

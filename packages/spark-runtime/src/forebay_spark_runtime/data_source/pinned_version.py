@@ -152,6 +152,8 @@ def rows(
     namespace: Any = ALL,
 ) -> pa.RecordBatchReader:
     """Return what the options ask for of a snapshot, or of a part."""
+    if options.timers:
+        return snapshot.timer_table()
     if options.state is not None:
         return snapshot.to_arrow(options.state, flat=options.flat, keys=keys, namespace=namespace)
     return snapshot.table(keys=keys, namespace=namespace)
