@@ -103,7 +103,7 @@ class Failing(KeyedProcessFunction):
 
 def test_the_schema_check_knows_that_it_fits(job):
     with open_version(job.storage, uid=job.uid) as reader:
-        found = check_function(Failing(), reader, ReferenceBackend, job.storage, {})
+        found = check_function(Failing(), reader, ReferenceBackend, {})
     assert (found.verdicts, found.changes) == ({"n": COMPATIBLE}, {})
 
 

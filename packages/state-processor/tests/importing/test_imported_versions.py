@@ -111,17 +111,7 @@ def parts(job, target, totals, *, timers=(), now_us=0):
     specs = [spec_of(one, job.key_codec, job.uid)[0] for one in STATES]
     for subtask in range(target.parallelism):
         groups = key_group_range_of(subtask, target.parallelism, GROUPS)
-        opening = Opening(
-            storage=job.storage,
-            path=f"{job.storage.url}#import",
-            uid=job.uid,
-            version=0,
-            range=groups,
-            parents=(),
-            options=job.options,
-            now_us=now_us,
-            cache_bytes=0,
-        )
+        opening = Opening.outside_job(job.storage, job.uid, groups, job.options, now_us=now_us)
         mine = [(key, group, n) for key, n in totals.items() if (group := group_of(key)) in groups]
         with PartWriter(job.backend_class, opening) as writer:
             for spec in specs:

@@ -41,7 +41,7 @@ from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.format.keyed_by import UNKNOWN
 from forebay_engine.versions.format.manifest import lineages_of
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.contract.backend import Opening, StateBackend, Table, TableSpec
+from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
 from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.contract.compaction_service import CompactionService
 from forebay_state_api.contract.file_names import random_id
@@ -393,7 +393,9 @@ class KeyedJob:
         self._forget()
         with open_version(self.storage, uid=self.uid, range=groups) as reader:
             lineages = lineages_of(reader.manifests)
-            backend = self.backend_class.open(self._opening(reader, groups))
+            backend = self.backend_class.open(
+                reader.opening(self.options, now_us=self.clock.now_us)
+            )
 
             def table(descriptor: StateDescriptor) -> tuple[TableSpec, Table]:
                 spec, _ = spec_of(descriptor, self.key_codec, self.uid)
@@ -404,19 +406,6 @@ class KeyedJob:
                 yield table
             finally:
                 backend.close()
-
-    def _opening(self, reader: Any, groups: KeyGroupRange) -> Opening:
-        return Opening(
-            storage=self.storage,
-            path=self.storage.url,
-            uid=self.uid,
-            version=reader.version,
-            range=groups,
-            parents=reader.parents,
-            options=self.options,
-            now_us=self.clock.now_us,
-            cache_bytes=0,
-        )
 
     def _identity(self, subtask: int) -> SubtaskIdentity:
         return SubtaskIdentity(

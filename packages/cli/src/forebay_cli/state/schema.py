@@ -19,7 +19,6 @@ from forebay_cli.state.source import StateSource, provisional_option, version_op
 from forebay_engine.stored import schema_check as schema
 from forebay_engine.versions.choosing.finality import Shown
 from forebay_engine.versions.choosing.reader import VersionReader, open_version
-from forebay_engine.versions.format.folder import OperatorStorage
 from forebay_engine.versions.format.key_types import KeyType, key_type_of
 from forebay_engine.versions.format.keyed_by import KeyedBy
 from forebay_engine.versions.format.manifest import Manifest
@@ -95,7 +94,7 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
             storage, uid=uid, version=at.version, run_key=at.run_key, progress=progress
         )
     with reader:
-        check = _NO_CHECK if checked is None else _check(checked, reader, storage, settings)
+        check = _NO_CHECK if checked is None else _check(checked, reader, settings)
         misfit = _key_misfit(reader, key)
         found = _sizes(read, shown) if sizes else None
         plain = _plain(reader, shown, check, misfit, found)
@@ -109,12 +108,10 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
             context.exit(DROPS)
 
 
-def _check(
-    function: Any, reader: VersionReader, storage: OperatorStorage, settings: Settings
-) -> schema.FunctionCheck:
+def _check(function: Any, reader: VersionReader, settings: Settings) -> schema.FunctionCheck:
     backend = plugins().backend(reader.manifests[0].backend)
     options = settings.options_of(backend.name)
-    return schema.check_function(function, reader, backend, storage, options)
+    return schema.check_function(function, reader, backend, options)
 
 
 def _sizes(read: ReadFrom, shown: Shown) -> Mapping[str, int]:

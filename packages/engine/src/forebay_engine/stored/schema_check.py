@@ -24,11 +24,10 @@ from forebay_engine.versions.format.operator_state_entries import OperatorStateC
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES
 from forebay_state_api.codecs import codec_for, raw_codec
 from forebay_state_api.codecs.field_changes import FieldChange, field_changes
-from forebay_state_api.contract.backend import Opening, StateBackend
+from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.contract.migration import described
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.context import RuntimeContext
-from forebay_state_api.keys import KeyGroupRange
 
 if TYPE_CHECKING:
     from forebay_engine.operator_state.typed import Declared
@@ -61,7 +60,6 @@ def check_function(
     function: Any,
     reader: VersionReader,
     backend_class: type[StateBackend],
-    storage: Any,
     options: Mapping[str, Any],
 ) -> FunctionCheck:
     """Check whether a function can continue from a version, and what its values would lose.
@@ -70,11 +68,10 @@ def check_function(
     `FunctionError` if the function fails for another reason.
     """
     stored = _states_of(reader.manifests)
-    groups = KeyGroupRange(0, reader.manifests[0].made.max_parallelism - 1)
-    opening = _opening(reader, storage, groups, options)
+    opening = reader.opening(options)
     backend = backend_class.open(opening)
     nothing = backend_class.open(attrs.evolve(opening, version=0, parents=()))
-    engine = _CheckingEngine(function, backend, nothing, reader, storage)
+    engine = _CheckingEngine(function, backend, nothing, reader)
     verdicts = dict.fromkeys(stored, KEPT)
     try:
         engine.open()
@@ -138,7 +135,6 @@ class _CheckingEngine(Engine):
         backend: StateBackend,
         nothing: StateBackend,
         reader: VersionReader,
-        storage: Any,
     ) -> None:
         made = reader.manifests[0].made
         uid = reader.manifests[0].uid
@@ -169,9 +165,7 @@ class _CheckingEngine(Engine):
             else raw_codec(key.description),
             now_us=reader.manifests[0].now_us,
             lineages=lineages_of(reader.manifests),
-            operator_state=OperatorState(
-                function, task, cast("TaskVersion", _Opened(reader, storage))
-            ),
+            operator_state=OperatorState(function, task, cast("TaskVersion", _Opened(reader))),
         )
         self.faults: dict[str, str] = {}
         self._nothing = nothing
@@ -201,9 +195,9 @@ class _Opened:
 
     is_restored = True
 
-    def __init__(self, reader: VersionReader, storage: Any) -> None:
+    def __init__(self, reader: VersionReader) -> None:
         self.clipped_manifests = reader.clipped
-        self.storage = storage
+        self.storage = reader.storage
         # No notification of a committed version: only a restart sends it.
         self.opened_version = 0
         self.version = reader.version + 1
@@ -211,19 +205,3 @@ class _Opened:
 
     def every_manifest(self) -> Sequence[Manifest]:
         return self._manifests
-
-
-def _opening(
-    reader: VersionReader, storage: Any, groups: KeyGroupRange, options: Mapping[str, Any]
-) -> Opening:
-    return Opening(
-        storage=storage,
-        path=f"{storage.url}#schema",
-        uid=reader.manifests[0].uid,
-        version=reader.version,
-        range=groups,
-        parents=reader.parents,
-        options=options,
-        now_us=reader.manifests[0].now_us,
-        cache_bytes=0,
-    )

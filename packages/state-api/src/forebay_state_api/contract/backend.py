@@ -28,7 +28,7 @@ import abc
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import attrs
 
@@ -166,6 +166,37 @@ class Opening:
     retry_budget_s: float = 30.0
     """How long a request to a store of the backend's own may be tried again, in seconds: the
     setting ``spark.forebay.storage.retry-budget``. ``storage`` tries its own requests again."""
+
+    @classmethod
+    def outside_job(
+        cls,
+        storage: ObjectStorage,
+        uid: str,
+        range: KeyGroupRange,  # noqa: A002 - the field's name
+        options: Mapping[str, Any],
+        *,
+        version: int = 0,
+        parents: Sequence[ParentState] = (),
+        now_us: int = NO_TIME,
+        cache_bytes: int = 0,
+        tables: Collection[str] | None = None,
+    ) -> Self:
+        """Return the opening of a version, by default the empty one, by a reader or an import.
+
+        It shares no cache with a job in the same process, and submits no compaction.
+        """
+        return cls(
+            storage=storage,
+            path=f"{storage.url}#outside-job",
+            uid=uid,
+            version=version,
+            range=range,
+            parents=parents,
+            options=options,
+            now_us=now_us,
+            cache_bytes=cache_bytes,
+            tables=tables,
+        )
 
 
 class Scan(abc.ABC):

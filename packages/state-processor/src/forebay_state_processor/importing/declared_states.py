@@ -97,7 +97,9 @@ class DeclaredStates:
 def _opened(function: Any, key: ValueCodec, uid: str, backend: type[StateBackend]) -> Engine:
     """Let a function declare its states over an empty backend; both are closed again."""
     task = _only_subtask(uid)
-    opened = backend.open(_empty(uid, backend))
+    storage = MemoryStorage(f"memory://{uuid.uuid4()}")
+    opening = Opening.outside_job(storage, uid, KeyGroupRange(0, 0), default_options(backend))
+    opened = backend.open(opening)
     context = RuntimeContext(
         operator_uid=uid,
         subtask_index=task.subtask,
@@ -127,19 +129,4 @@ def _only_subtask(uid: str) -> SubtaskIdentity:
         parallelism=1,
         max_parallelism=1,
         attempt_id=0,
-    )
-
-
-def _empty(uid: str, backend: type[StateBackend]) -> Opening:
-    storage = MemoryStorage(f"memory://{uuid.uuid4()}")
-    return Opening(
-        storage=storage,
-        path=f"{storage.url}#declared",
-        uid=uid,
-        version=0,
-        range=KeyGroupRange(0, 0),
-        parents=(),
-        options=default_options(backend),
-        now_us=0,
-        cache_bytes=0,
     )

@@ -14,7 +14,7 @@ from forebay_engine.execution.arguments import checked_max_parallelism
 from forebay_engine.versions.choosing.savepoints import savepoint_object
 from forebay_engine.versions.format.key_types import KeyType
 from forebay_engine.versions.publishing import ImportedPart, ImportTarget, check_vacant, publish
-from forebay_state_api.contract.backend import NO_TIME, Opening
+from forebay_state_api.contract.backend import Opening
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.plugins import plugins
@@ -95,7 +95,9 @@ class NewOperator:
         self, tables: CheckedTables, part: int, groups: KeyGroupRange, subtask: int
     ) -> ImportedPart:
         """Write the files of a subtask, whose rows are a part of ``tables``."""
-        with PartWriter(self.backend, self._opening(groups)) as writer:
+        at, options = self.at, self.at.options_of(self.backend)
+        opening = Opening.outside_job(at.storage, at.uid, groups, options)
+        with PartWriter(self.backend, opening) as writer:
             for info in self.states.values():
                 writer.declare(info.spec)
             for spec, changes in tables.changes(part):
@@ -114,19 +116,6 @@ class NewOperator:
             backend=self.backend.name,
             now_us=self.now_us,
             savepoint=savepoint,
-        )
-
-    def _opening(self, groups: KeyGroupRange) -> Opening:
-        return Opening(
-            storage=self.at.storage,
-            path=f"{self.at.storage.url}#import",
-            uid=self.at.uid,
-            version=0,
-            range=groups,
-            parents=(),
-            options=self.at.options_of(self.backend),
-            now_us=NO_TIME,
-            cache_bytes=0,
         )
 
 

@@ -17,7 +17,7 @@ from forebay_engine.versions.format.key_types import KeyType, key_type_of
 from forebay_engine.versions.format.manifest import TTL_US, lineages_of
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
 from forebay_engine.versions.format.timer_tables import BY_KEY, DIRECTORY, TIMERS
-from forebay_state_api.contract.backend import NO_TIME, Opening
+from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.changes import Changes, PointChanges
 from forebay_state_api.keys import canonical_key
 from forebay_state_processor.importing.subtask_part import ImportedTimer, PartWriter
@@ -150,17 +150,8 @@ class VersionEdit:
 
     def _opening(self, manifest: Manifest) -> Opening:
         source = self._snapshot.source
-        return Opening(
-            storage=source.storage,
-            path=f"{source.storage.url}#import",
-            uid=self._snapshot.uid,
-            version=0,
-            range=manifest.made.range,
-            parents=(),
-            options=source.options_of(self._snapshot.opened.backend),
-            now_us=NO_TIME,
-            cache_bytes=0,
-        )
+        options = source.options_of(self._snapshot.opened.backend)
+        return Opening.outside_job(source.storage, self._snapshot.uid, manifest.made.range, options)
 
     def _copy(self, writer: PartWriter, spec: TableSpec, groups: KeyGroupRange) -> None:
         writer.declare(spec)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay_state_api.contract.backend import Capability, Opening
+from forebay_state_api.contract.backend import Capability
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_processor.reading.held_pin import HeldPin
@@ -19,7 +19,6 @@ from forebay_state_processor.reading.history_positions import Position, is_store
 if TYPE_CHECKING:
     from forebay_engine.versions.choosing.reader import VersionReader
     from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
-    from forebay_state_api.contract.object_storage import ObjectStorage
 
 _KEPT: Final = 1_024
 """The most ranges that stay open for look-ups."""
@@ -34,7 +33,6 @@ class OpenedVersion:
     def __init__(
         self,
         reader: VersionReader,
-        storage: ObjectStorage,
         backend: type[StateBackend],
         options: Mapping[str, Any],
         *,
@@ -44,7 +42,7 @@ class OpenedVersion:
         """``reader`` holds the whole version; its pin is deleted when this object is closed."""
         self.reader: Final = reader
         self.backend: Final = backend
-        self._storage: Final = storage
+        self._storage: Final = reader.storage
         self._options: Final = options
         self._cache_bytes: Final = cache_bytes
         self._kept: Final[OrderedDict[KeyGroupRange, _OpenRange]] = OrderedDict()
@@ -52,7 +50,7 @@ class OpenedVersion:
         self._group_bytes: Final = reader.bytes / reader.manifests[0].made.max_parallelism
         self._position: Final = Position(reader.version, reader.run_key or "")
         self._pin: Final = HeldPin(
-            reader.pin, renew_every_s, partial(is_stored, storage, self._position)
+            reader.pin, renew_every_s, partial(is_stored, reader.storage, self._position)
         )
         weakref.finalize(self, self._pin.abandon)  # whoever forgets to close it
         self._closed = False
@@ -122,18 +120,7 @@ class OpenedVersion:
 
     def _opened(self, groups: KeyGroupRange, tables: Collection[str] | None = None) -> StateBackend:
         return self.backend.open(
-            Opening(
-                storage=self._storage,
-                path=f"{self._storage.url}#reader",
-                uid=self.reader.manifests[0].uid,
-                version=self.reader.version,
-                range=groups,
-                parents=self.reader.parents_for(groups),
-                options=self._options,
-                now_us=0,
-                cache_bytes=self._cache_bytes,
-                tables=tables,
-            )
+            self.reader.opening(self._options, groups, cache_bytes=self._cache_bytes, tables=tables)
         )
 
 

@@ -65,7 +65,6 @@ def snapshot_of(
         made_by = backend or plugins().backend(name)
         opened = OpenedVersion(
             reader,
-            source.storage,
             made_by,
             source.options_of(made_by) if options is None else options,
             cache_bytes=cache_bytes,

@@ -55,17 +55,7 @@ class TableTests(BackendSubject):
         storage: ObjectStorage,
     ) -> Any:
         """An opened version 0."""
-        opening = Opening(
-            storage=storage,
-            path=storage.url,
-            uid="operator",
-            version=0,
-            range=EVERYTHING,
-            parents=(),
-            options=backend_options,
-            now_us=0,
-            cache_bytes=0,
-        )
+        opening = Opening.outside_job(storage, "operator", EVERYTHING, backend_options)
         backend = backend_class.open(opening)
         yield backend
         backend.close()

@@ -7,9 +7,9 @@ version, one of the checks fails; decisions that it makes after the pin leave th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from forebay_engine.versions.choosing import opening
 from forebay_engine.versions.choosing.pins import LEASE, Pin
@@ -20,6 +20,7 @@ from forebay_engine.versions.format.epochs import RunVersion, list_epochs
 from forebay_engine.versions.format.folder import OperatorStorage, data_folder
 from forebay_engine.versions.format.markers import list_version, marked_versions
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
+from forebay_state_api.contract.backend import NO_TIME, Opening
 from forebay_state_api.contract.file_names import DATA
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange
@@ -37,8 +38,11 @@ _THREADS: Final = 16
 class VersionReader:
     """One complete version, held by a pin until `close`; also a context manager."""
 
-    def __init__(self, pin: Pin, origin: RunVersion, found: opening.Parents) -> None:
+    def __init__(
+        self, storage: ObjectStorage, pin: Pin, origin: RunVersion, found: opening.Parents
+    ) -> None:
         """Created by `open_version`."""
+        self.storage = storage
         self.pin = pin
         self.version = origin.version
         self.run_key = origin.run_key
@@ -53,10 +57,37 @@ class VersionReader:
         files = {file.name: file.size for one in self.manifests for file in one.files}
         return sum(files.values()) + sum(one.bytes_elsewhere for one in self.manifests)
 
-    def parents_for(self, groups: KeyGroupRange) -> Sequence[ParentState]:
-        """Return the parts of the version that a backend needs to open ``groups``."""
+    @property
+    def uid(self) -> str:
+        """The uid of the operator that made the version."""
+        return self.manifests[0].uid
+
+    def opening(
+        self,
+        options: Mapping[str, Any],
+        groups: KeyGroupRange | None = None,
+        *,
+        now_us: int = NO_TIME,
+        cache_bytes: int = 0,
+        tables: Collection[str] | None = None,
+    ) -> Opening:
+        """Return the arguments with which a backend opens some key groups, by default all.
+
+        All are those that the reader was opened for.
+        """
+        groups = groups or KeyGroupRange(self.parents[0].range.start, self.parents[-1].range.end)
         parts = ((found.intersection(groups), manifest) for found, manifest in self.clipped)
-        return [opening.clipped(manifest, part, groups) for part, manifest in parts if part]
+        return Opening.outside_job(
+            self.storage,
+            self.uid,
+            groups,
+            options,
+            version=self.version,
+            parents=[opening.clipped(manifest, part, groups) for part, manifest in parts if part],
+            now_us=now_us,
+            cache_bytes=cache_bytes,
+            tables=tables,
+        )
 
     def close(self) -> None:
         """Delete the pin on the version. Safe to call twice."""
@@ -105,7 +136,7 @@ def open_version(
         if isinstance(error, CorruptStateError):
             _check_stored(storage, origin, uid, error)
         raise
-    return VersionReader(pin, origin, found)
+    return VersionReader(storage, pin, origin, found)
 
 
 def _check_stored(
