@@ -241,10 +241,10 @@ def test_offsets_and_state_are_committed_together(session, tmp_path):
 
 def positions(module, folder):
     """Return version → the next ticket; check that the source's offsets and the state agree."""
-    from forebay_engine.stored.read_state import read_state
     from forebay_state_api.codecs import codec_for
     from forebay_state_api.plugins import plugins
     from forebay_state_api.storage.opening import open_storage
+    from forebay_testing.typed_reads import read_state
 
     (place,) = (folder / "state").glob("*/gates")
     found = {}

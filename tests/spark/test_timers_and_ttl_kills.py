@@ -19,12 +19,12 @@ from typing import NamedTuple
 import pytest
 from pyspark import cloudpickle
 
-from forebay_engine.stored.read_state import read_state
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing.clock import ManualClock
 from forebay_testing.job import KeyedJob
+from forebay_testing.typed_reads import read_state
 
 pytestmark = pytest.mark.spark
 

@@ -39,8 +39,6 @@ from forebay_engine.execution.rows import check_rows
 from forebay_engine.execution.subtask import Subtask
 from forebay_engine.isolation.checked_rows import CheckedRows
 from forebay_engine.isolation.failed_record import ErrorRows, FailedRecord
-from forebay_engine.operator_state.read import OperatorDescriptor, read_operator_state
-from forebay_engine.stored.read_state import read_state
 from forebay_engine.timers.service import timer_us
 from forebay_engine.versions import OperatorStorage, RestoreFrom
 from forebay_engine.versions.choosing.timeline import newest_complete
@@ -61,6 +59,7 @@ from forebay_testing.job import KeyedJob, KeyedRow
 from forebay_testing.late_backend import late_backend
 from forebay_testing.pending_writes import PendingWrites
 from forebay_testing.stored import Stored
+from forebay_testing.typed_reads import OperatorDescriptor, read_operator_state, read_state
 from forebay_testing.virtual_clock import VirtualClock
 
 QUERY: Final = "harness"

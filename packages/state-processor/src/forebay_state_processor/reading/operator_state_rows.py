@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_engine.operator_state.restored import Part
 from forebay_engine.versions.format.blobs import read_blob
 from forebay_engine.versions.format.operator_state_entries import (
     Mode,
     OperatorStateContent,
-    StateContent,
     unpacked,
 )
 from forebay_state_api.codecs import decoding, stored_codec
@@ -47,18 +47,27 @@ def operator_state_parts(
     storage: ObjectStorage, manifests: Sequence[Manifest], name: str
 ) -> list[Any]:
     """Return each subtask's part of an operator state, in subtask order: lists, or dicts."""
+    what = f"operator state {name!r}"
+    with decoding(lambda _: f"{what} in {storage.url}"):
+        return [_values(part, what) for part in stored_parts(storage, manifests, name)]
+
+
+def stored_parts(storage: ObjectStorage, manifests: Sequence[Manifest], name: str) -> list[Part]:
+    """Return each subtask's part of an operator state as it is stored, in subtask order."""
     made = sorted(manifests, key=lambda manifest: manifest.made.range.start)
     states = [OperatorStateContent.loaded(one.operator_state).states.get(name) for one in made]
-    return [_values(storage, name, state) for state in states if state is not None]
-
-
-def _values(storage: ObjectStorage, name: str, state: StateContent) -> Any:
     what = f"operator state {name!r}"
-    elements = unpacked(read_blob(storage, state.blob, what))
-    value = stored_codec(state.type.value, what=what)
-    with decoding(lambda _: f"{what} in {storage.url}"):
-        if state.type.mode is not Mode.BROADCAST:
-            return [value.unpack_one(element) for element in elements]
-        assert state.type.key is not None
-        key = stored_codec(state.type.key, what=f"user key of {what}")
-        return {key.unpack_one(k): value.unpack_one(v) for k, v in elements}
+    return [
+        Part(state.type, unpacked(read_blob(storage, state.blob, what)))
+        for state in states
+        if state is not None
+    ]
+
+
+def _values(part: Part, what: str) -> Any:
+    value = stored_codec(part.type.value, what=what)
+    if part.type.mode is not Mode.BROADCAST:
+        return [value.unpack_one(element) for element in part.elements]
+    assert part.type.key is not None
+    key = stored_codec(part.type.key, what=f"user key of {what}")
+    return {key.unpack_one(k): value.unpack_one(v) for k, v in part.elements}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import uuid
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from forebay_engine.stored.read_state import read_state
 from forebay_state_api import (
-    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -23,6 +19,7 @@ from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing import KeyedJob
 from forebay_testing.reference import ReferenceBackend
+from forebay_testing.typed_reads import read_state
 
 COUNT = ValueStateDescriptor("count", int)
 
@@ -103,28 +100,3 @@ def test_an_instant_is_found_in_any_zone(job):
     job.do(here.astimezone(ZoneInfo("UTC")), ("count.update", 11))
     assert read(job, COUNT, here) == 11
     assert read(job, COUNT, here.replace(fold=0)) is None
-
-
-@dataclasses.dataclass
-class Reading:
-    value: int
-
-    @functools.cached_property
-    def doubled(self):
-        return 2 * self.value
-
-
-def test_only_declared_fields_of_an_object_are_kept(new_job):
-    class Keeps(KeyedProcessFunction):
-        def open(self, context):
-            self.last = context.get_state(ValueStateDescriptor("last", Reading))
-
-        def process_element(self, row, ctx):
-            reading = Reading(1)
-            assert reading.doubled == 2
-            reading.note = "set later"
-            self.last.update(reading)
-            kept = self.last.value()
-            yield row[0], kept == reading, sorted(vars(kept))
-
-    assert new_job().run(Keeps(), [("a",)]) == [("a", True, ["value"])]

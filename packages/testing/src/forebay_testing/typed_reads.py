@@ -1,4 +1,4 @@
-"""Read one key's committed state from outside a micro-batch."""
+"""Read committed state from outside a micro-batch, as values of the job's own types."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay_engine.execution.engine import Engine
+from forebay_engine.operator_state.subtask_state import LIST_CHECKPOINTED
+from forebay_engine.operator_state.typed import check_class, declared
 from forebay_engine.states.kinds import KINDS
-from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.choosing.reader import VersionReader, open_version
 from forebay_engine.versions.format.manifest import lineages_of
+from forebay_engine.versions.format.operator_state_entries import Mode
 from forebay_state_api.contract.backend import Opening, StateBackend
-from forebay_state_api.contract.files import ParentState
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.descriptors import ListStateDescriptor, MapStateDescriptor
 from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
+from forebay_state_processor.reading.operator_state_rows import operator_states_of, stored_parts
+from forebay_testing.scripts import declared as declared_state
+
+OperatorDescriptor = ListStateDescriptor[Any] | MapStateDescriptor[Any, Any]
 
 if TYPE_CHECKING:
-    from forebay_engine.versions.choosing.reader import VersionReader
     from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -32,7 +38,7 @@ class _Read(KeyedProcessFunction[Any, Any, Any]):
         self._namespace = namespace
 
     def open(self, context: RuntimeContext) -> None:
-        self._state = context._declare(self._descriptor)
+        self._state = declared_state(context, self._descriptor)
 
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:  # noqa: ARG002 - the contract
         if self._namespace is not None:
@@ -67,32 +73,18 @@ def read_state(
     group = key_group_of(key, max_parallelism)
     only = KeyGroupRange(group, group)
 
-    def read(
-        version: int, parents: Sequence[ParentState], manifests: Sequence[Manifest] = ()
-    ) -> Any:
-        opening = Opening(
-            storage=storage,
-            path=f"{storage.url}#reader",
-            uid=uid,
-            version=version,
-            range=only,
-            parents=parents,
-            options=options,
-            now_us=now_us,
-            cache_bytes=0,
-        )
+    def read(opening: Opening, manifests: Sequence[Manifest] = ()) -> Any:
         context = RuntimeContext(
             operator_uid=uid,
             subtask_index=0,
             parallelism=1,
             max_parallelism=max_parallelism,
             attempt_number=0,
-            batch_id=version,
+            batch_id=opening.version,
         )
-        function = _Read(descriptor, namespace)
         opened = backend.open(opening)
         engine = Engine(
-            function,
+            _Read(descriptor, namespace),
             opened,
             context,
             key_codec=key_codec,
@@ -109,7 +101,7 @@ def read_state(
             opened.close()
 
     if version == 0:
-        return read(0, ())
+        return read(Opening.outside_job(storage, uid, only, options, now_us=now_us))
     with open_version(
         storage,
         uid=uid,
@@ -119,7 +111,38 @@ def read_state(
         run_key=run_key,
     ) as reader:
         _check_stored(reader, descriptor.name, backend.name)
-        return read(reader.version, reader.parents, reader.manifests)
+        return read(reader.opening(options, now_us=now_us), reader.manifests)
+
+
+def read_operator_state(
+    storage: ObjectStorage,
+    descriptor: OperatorDescriptor | None,
+    *,
+    uid: str,
+    version: int | None = None,
+    run_key: str | None = None,
+) -> list[Any]:
+    """Return each subtask's part at a committed version, in subtask order.
+
+    The parts are lists, or dicts for a broadcast state. Without ``descriptor`` it is the state of a
+    `ListCheckpointed`. ``storage`` is rooted at the operator's folder. ``version`` defaults to the
+    newest complete one; with ``run_key`` it is the version that this run made. Nothing is changed;
+    the version is pinned during the read. Raises `ConfigurationError` when no state of that name
+    was stored, `StateMigrationError` when it has another type.
+    """
+    asked = ListStateDescriptor(LIST_CHECKPOINTED) if descriptor is None else descriptor
+    with open_version(storage, uid=uid, version=version, run_key=run_key) as reader:
+        parts = stored_parts(storage, reader.manifests, asked.name)
+        if not parts:
+            known = ", ".join(operator_states_of(reader.manifests)) or "none"
+            raise ConfigurationError(
+                f"version {reader.version} of operator {uid!r} has no operator state "
+                f"{asked.name!r}; its operator states: {known}"
+            )
+    mode = parts[0].type.mode
+    check_class(asked, mode)
+    values = map(declared(asked, mode, uid).unpack, parts)
+    return [*map(dict, values)] if mode is Mode.BROADCAST else [*values]
 
 
 def _check_stored(reader: VersionReader, state: str, backend: str) -> None:
