@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 from types import ModuleType
@@ -19,6 +20,13 @@ def test_every_public_name_has_one_home(package: ModuleType) -> None:
     assert sorted(listed) == sorted(package.__all__)
     for name in package.__all__:
         assert getattr(package, name) is not None
+
+
+@pytest.mark.parametrize("package", [forebay_state_api, observing, reading, versions])
+def test_no_public_name_is_hidden_by_a_module(package: ModuleType) -> None:
+    """Whoever imports a module of a package sets the module as the package's attribute."""
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert not modules & {*package.__all__}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

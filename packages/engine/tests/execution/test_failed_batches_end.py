@@ -23,7 +23,7 @@ from forebay_state_api import (
     completed_future,
 )
 from forebay_state_api.contract.backend import StateBackend
-from forebay_testing.late_backend import LateTable
+from forebay_testing.late_reads import LateTable
 from forebay_testing.reference import ReferenceBackend
 from forebay_testing.slow_backend import READ_S, slow_job
 

@@ -32,7 +32,7 @@ from forebay_state_api import (
 from forebay_state_api.settings import EngineSettings
 from forebay_testing import KeyedJob, VirtualClock
 from forebay_testing.backends.subject import memory_storage
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.reference import ReferenceBackend
 from forebay_testing.slow_backend import slow, slow_job
 from forebay_testing.virtual_clock import VirtualTime, _Selector, _VirtualLoop

@@ -20,7 +20,7 @@ from forebay_state_api import (
     combine_all,
     completed_future,
 )
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.reference import ReferenceBackend
 
 VALUE = ValueStateDescriptor("v", int, default=0)

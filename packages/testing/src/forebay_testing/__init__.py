@@ -28,7 +28,7 @@ from forebay_testing.clock import ManualClock
 from forebay_testing.compaction import ImmediateCompaction
 from forebay_testing.harness import FunctionHarness
 from forebay_testing.job import KeyedJob
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import Style
 from forebay_testing.sequencer import ScheduleError, Sequencer
 from forebay_testing.storage import (

@@ -56,7 +56,7 @@ from forebay_testing.fake_clients import with_calls, with_clients
 from forebay_testing.fresh_copies import fresh_copy
 from forebay_testing.input_rows import InputRows, column_names, extractor
 from forebay_testing.job import KeyedJob, KeyedRow
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.pending_writes import PendingWrites
 from forebay_testing.stored import Stored
 from forebay_testing.typed_reads import OperatorDescriptor, read_operator_state, read_state

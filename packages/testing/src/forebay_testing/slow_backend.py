@@ -18,7 +18,7 @@ from forebay_state_api.job.futures import current_scheduler
 from forebay_state_api.settings import EngineSettings
 from forebay_testing import KeyedJob, VirtualClock
 from forebay_testing.backends.subject import memory_storage
-from forebay_testing.late_backend import LateBackend, LateTable
+from forebay_testing.late_reads import LateBackend, LateTable
 from forebay_testing.reference import ReferenceBackend
 
 READ_S: Final = 2.0

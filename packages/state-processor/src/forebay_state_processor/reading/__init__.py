@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from forebay_state_processor.reading.feed import ChangeFeed, open_feed
     from forebay_state_processor.reading.follower import Follower, FollowOptions
     from forebay_state_processor.reading.history_positions import START, Position
-    from forebay_state_processor.reading.open_state import open_state
     from forebay_state_processor.reading.operator_state_rows import OperatorStateInfo
     from forebay_state_processor.reading.rows import ALL, StateRow, Timer
     from forebay_state_processor.reading.snapshot import Snapshot
+    from forebay_state_processor.reading.snapshot_or_follower import open_state
     from forebay_state_processor.reading.stored_states import StateInfo
 
 __all__ = [
@@ -59,7 +59,7 @@ _HOMES: Final = {
         "Follower",
         "FollowOptions",
     ),
-    "forebay_state_processor.reading.open_state": ("open_state",),
+    "forebay_state_processor.reading.snapshot_or_follower": ("open_state",),
     "forebay_state_processor.reading.operator_state_rows": ("OperatorStateInfo",),
     "forebay_state_processor.reading.history_positions": (
         "START",

@@ -23,7 +23,7 @@ from forebay_state_api.job.operator_state import CheckpointedFunction
 from forebay_testing.backends.kinds import add
 from forebay_testing.backends.subject import ENGINES, BackendSubject, NewJob, Recorded
 from forebay_testing.job import KeyedJob
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 
 _LATE: Final = "late"
 _STATES: Final = (

@@ -49,7 +49,7 @@ from forebay_testing.backends.subject import (
 )
 from forebay_testing.clock import ManualClock
 from forebay_testing.job import KeyedJob
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.program_model import fails, no_cells
 from forebay_testing.scripts import Script, Style, script_function
 

@@ -19,7 +19,7 @@ from forebay_testing.backends.search import Search
 from forebay_testing.backends.subject import SECOND, BackendSubject, NewJob, memory_storage
 from forebay_testing.clock import ManualClock
 from forebay_testing.job import KeyedJob
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import Style
 
 NAMESPACES: Final = [None, "w1", "w2"]

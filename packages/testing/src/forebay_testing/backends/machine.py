@@ -29,7 +29,7 @@ from forebay_testing.backends.kinds import add
 from forebay_testing.backends.search import Search
 from forebay_testing.backends.subject import BackendSubject, Mean, NewJob, memory_storage
 from forebay_testing.job import KeyedJob
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import WAYS, Access, Style
 
 KEYS: Final = ["a", "b", "c", "d", "e"]

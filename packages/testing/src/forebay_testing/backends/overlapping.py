@@ -25,7 +25,7 @@ from forebay_testing.backends.machine import (
 from forebay_testing.backends.search import Search
 from forebay_testing.backends.subject import ENGINES, SECOND, BackendSubject, NewJob, memory_storage
 from forebay_testing.job import KeyedJob
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import AT_ONCE, LEFT, Access, Style
 
 RENEWED: Final = StateTtlConfig(

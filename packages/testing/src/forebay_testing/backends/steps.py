@@ -33,7 +33,7 @@ from forebay_testing.backends.subject import (
     memory_storage,
 )
 from forebay_testing.job import KeyedJob
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 from forebay_testing.program_model import expected, no_cells
 from forebay_testing.programs import Performer
 

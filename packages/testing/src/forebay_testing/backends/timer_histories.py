@@ -35,7 +35,7 @@ from forebay_testing.backends.machine import ENGINES, LATE
 from forebay_testing.backends.search import Search
 from forebay_testing.backends.subject import SECOND, BackendSubject, NewJob, memory_storage
 from forebay_testing.backends.timers import DOMAINS, EVENT, PROCESSING, at, seconds_of
-from forebay_testing.late_backend import late_backend
+from forebay_testing.late_reads import late_backend
 
 KEYS: Final = ["a", "b", "c", "d", "e", "f"]
 TTL: Final = 5
