@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import forebay_spark_runtime
+import forebay_state_api
 from forebay_state_api import (
     AggregatingState,
     ListState,
@@ -21,6 +23,11 @@ from forebay_state_api import (
     completed_void_future,
     to_iterable,
 )
+
+
+def misspelt() -> None:
+    forebay_state_api.ValuState  # type: ignore[attr-defined]
+    forebay_spark_runtime.keyd  # type: ignore[attr-defined]
 
 
 async def values(state: ValueState[int]) -> None:

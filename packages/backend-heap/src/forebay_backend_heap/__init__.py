@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from forebay_backend_heap.backend import HeapBackend
+from forebay_state_api.lazy_names import import_on_first_use
 
-__all__ = ["HeapBackend"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the backend on first use: the ``forebay`` command does not need it."""
-    if name == "HeapBackend":
-        from forebay_backend_heap.backend import HeapBackend
-
-        return HeapBackend
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING or not import_on_first_use(__name__):
+    from forebay_backend_heap.backend import HeapBackend as HeapBackend

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from forebay_backend_lsm.backend import LsmBackend
+from forebay_state_api.lazy_names import import_on_first_use
 
-__all__ = ["LsmBackend"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the backend on first use: the ``forebay`` command does not need it."""
-    if name == "LsmBackend":
-        from forebay_backend_lsm.backend import LsmBackend
-
-        return LsmBackend
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING or not import_on_first_use(__name__):
+    from forebay_backend_lsm.backend import LsmBackend as LsmBackend

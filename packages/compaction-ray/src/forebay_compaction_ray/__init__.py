@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
+from forebay_state_api.lazy_names import import_on_first_use
 
-__all__ = ["EndpointList", "Endpoints"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use: no ``forebay`` command waits for the client."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from forebay_compaction_ray.client import endpoints
-
-    return getattr(endpoints, name)
+if TYPE_CHECKING or not import_on_first_use(__name__):
+    from forebay_compaction_ray.client.endpoints import (
+        EndpointList as EndpointList,
+        Endpoints as Endpoints,
+    )

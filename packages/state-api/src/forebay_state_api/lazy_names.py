@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package; ``homes`` is module → its public names."""
-    home_of = {name: home for home, names in homes.items() for name in names}
+def import_on_first_use(package: str) -> bool:
+    """Import the public names of ``package`` when they are used, and return whether that works.
+
+    The imports that type checkers read are the only list of the names; ``__all__`` and ``dir`` are
+    made of it::
+
+        if TYPE_CHECKING or not import_on_first_use(__name__):
+            from forebay_state_api.keys import KeyGroupRange as KeyGroupRange
+
+    Where a package is installed without its source, there is nothing to read: its imports run.
+    """
+    module = sys.modules[package]
+    source = _source_of(module)
+    if source is None:
+        return False
+
+    @functools.cache
+    def homes() -> dict[str, str]:
+        return _names_below_if(source)
 
     def import_name(name: str) -> Any:
-        if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(home_of[name]), name)
-        setattr(sys.modules[package], name, found)
+        if name == "__all__":  # asked for by `from package import *`
+            return sorted(homes())
+        if name not in homes():
+            text = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=module)
+        found = getattr(import_module(homes()[name]), name)
+        setattr(module, name, found)
         return found
 
-    return import_name
+    vars(module).update(__getattr__=import_name, __dir__=lambda: sorted(homes()))
+    return True
+
+
+def _source_of(module: ModuleType) -> bytes | None:
+    spec: Any = module.__spec__
+    if not spec.origin.endswith(".py"):
+        return None
+    source: bytes = spec.loader.get_data(spec.origin)
+    return source
+
+
+def _names_below_if(source: bytes) -> dict[str, str]:
+    """Return name → module for what is imported below an ``if`` at the top level."""
+    import ast
+
+    blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    return {
+        alias.name: str(line.module)
+        for block in blocks
+        for line in block.body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    }

@@ -19,60 +19,29 @@ The kit alone needs pytest and hypothesis: ``pip install 'forebay-testing[kit]'`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from forebay_engine.execution.record_calls import CallTry
-from forebay_engine.isolation.failed_record import FailedRecord
-from forebay_testing.chain import HarnessChain
-from forebay_testing.clock import ManualClock
-from forebay_testing.compaction import ImmediateCompaction
-from forebay_testing.harness import FunctionHarness
-from forebay_testing.job import KeyedJob
-from forebay_testing.late_reads import late_backend
-from forebay_testing.scripts import Style
-from forebay_testing.sequencer import ScheduleError, Sequencer
-from forebay_testing.storage import (
-    ClockedStorage,
-    CountingStorage,
-    Crash,
-    Fault,
-    FaultKind,
-    FaultyStorage,
-    WrappedStorage,
-)
-from forebay_testing.virtual_clock import VirtualClock
+from forebay_state_api.lazy_names import import_on_first_use
 
-if TYPE_CHECKING:
-    from forebay_testing.backends import StateBackendTests
-
-__all__ = [
-    "CallTry",
-    "ClockedStorage",
-    "CountingStorage",
-    "Crash",
-    "FailedRecord",
-    "Fault",
-    "FaultKind",
-    "FaultyStorage",
-    "FunctionHarness",
-    "HarnessChain",
-    "ImmediateCompaction",
-    "KeyedJob",
-    "ManualClock",
-    "ScheduleError",
-    "Sequencer",
-    "StateBackendTests",
-    "Style",
-    "VirtualClock",
-    "WrappedStorage",
-    "late_backend",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the kit on demand, because harnesses of jobs do not need pytest."""
-    if name != "StateBackendTests":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from forebay_testing.backends import StateBackendTests
-
-    return StateBackendTests
+if TYPE_CHECKING or not import_on_first_use(__name__):
+    from forebay_engine.execution.record_calls import CallTry as CallTry
+    from forebay_engine.isolation.failed_record import FailedRecord as FailedRecord
+    from forebay_testing.backends import StateBackendTests as StateBackendTests
+    from forebay_testing.chain import HarnessChain as HarnessChain
+    from forebay_testing.clock import ManualClock as ManualClock
+    from forebay_testing.compaction import ImmediateCompaction as ImmediateCompaction
+    from forebay_testing.harness import FunctionHarness as FunctionHarness
+    from forebay_testing.job import KeyedJob as KeyedJob
+    from forebay_testing.late_reads import late_backend as late_backend
+    from forebay_testing.scripts import Style as Style
+    from forebay_testing.sequencer import ScheduleError as ScheduleError, Sequencer as Sequencer
+    from forebay_testing.storage import (
+        ClockedStorage as ClockedStorage,
+        CountingStorage as CountingStorage,
+        Crash as Crash,
+        Fault as Fault,
+        FaultKind as FaultKind,
+        FaultyStorage as FaultyStorage,
+        WrappedStorage as WrappedStorage,
+    )
+    from forebay_testing.virtual_clock import VirtualClock as VirtualClock

@@ -6,73 +6,36 @@ timers, operator state, and the same as Arrow. `open_feed` yields the difference
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from forebay_state_api.lazy_names import lazy_names
+from forebay_state_api.lazy_names import import_on_first_use
 
-if TYPE_CHECKING:
-    from forebay_state_processor.reading.changes import Change, Operation
-    from forebay_state_processor.reading.difference import Difference, TimerChange
-    from forebay_state_processor.reading.feed import ChangeFeed, open_feed
-    from forebay_state_processor.reading.follower import Follower, FollowOptions
-    from forebay_state_processor.reading.history_positions import START, Position
-    from forebay_state_processor.reading.operator_state_rows import OperatorStateInfo
-    from forebay_state_processor.reading.rows import ALL, StateRow, Timer
-    from forebay_state_processor.reading.snapshot import Snapshot
-    from forebay_state_processor.reading.snapshot_or_follower import open_state
-    from forebay_state_processor.reading.stored_states import StateInfo
-
-__all__ = [
-    "ALL",
-    "START",
-    "Change",
-    "ChangeFeed",
-    "Difference",
-    "FollowOptions",
-    "Follower",
-    "Operation",
-    "OperatorStateInfo",
-    "Position",
-    "Snapshot",
-    "StateInfo",
-    "StateRow",
-    "Timer",
-    "TimerChange",
-    "open_feed",
-    "open_state",
-]
-
-_HOMES: Final = {
-    "forebay_state_processor.reading.changes": (
-        "Change",
-        "Operation",
-    ),
-    "forebay_state_processor.reading.difference": (
-        "Difference",
-        "TimerChange",
-    ),
-    "forebay_state_processor.reading.feed": (
-        "ChangeFeed",
-        "open_feed",
-    ),
-    "forebay_state_processor.reading.follower": (
-        "Follower",
-        "FollowOptions",
-    ),
-    "forebay_state_processor.reading.snapshot_or_follower": ("open_state",),
-    "forebay_state_processor.reading.operator_state_rows": ("OperatorStateInfo",),
-    "forebay_state_processor.reading.history_positions": (
-        "START",
-        "Position",
-    ),
-    "forebay_state_processor.reading.rows": (
-        "ALL",
-        "StateRow",
-        "Timer",
-    ),
-    "forebay_state_processor.reading.snapshot": ("Snapshot",),
-    "forebay_state_processor.reading.stored_states": ("StateInfo",),
-}
-"""Module → its public names, imported on first use: a command needs few of them."""
-
-__getattr__ = lazy_names(__name__, _HOMES)
+if TYPE_CHECKING or not import_on_first_use(__name__):
+    from forebay_state_processor.reading.changes import Change as Change, Operation as Operation
+    from forebay_state_processor.reading.difference import (
+        Difference as Difference,
+        TimerChange as TimerChange,
+    )
+    from forebay_state_processor.reading.feed import (
+        ChangeFeed as ChangeFeed,
+        open_feed as open_feed,
+    )
+    from forebay_state_processor.reading.follower import (
+        FollowOptions as FollowOptions,
+        Follower as Follower,
+    )
+    from forebay_state_processor.reading.history_positions import (
+        Position as Position,
+        START as START,
+    )
+    from forebay_state_processor.reading.operator_state_rows import (
+        OperatorStateInfo as OperatorStateInfo,
+    )
+    from forebay_state_processor.reading.rows import (
+        ALL as ALL,
+        StateRow as StateRow,
+        Timer as Timer,
+    )
+    from forebay_state_processor.reading.snapshot import Snapshot as Snapshot
+    from forebay_state_processor.reading.snapshot_or_follower import open_state as open_state
+    from forebay_state_processor.reading.stored_states import StateInfo as StateInfo
