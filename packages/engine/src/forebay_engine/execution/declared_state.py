@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
 
 from forebay_engine.execution.guarded_table import GuardedTable, guarded
+from forebay_engine.execution.read_requests import READ_THREADS, ReadRequests
 from forebay_engine.isolation.journal import MISSING, put_back
 from forebay_engine.isolation.journaled_states import journaled
 from forebay_engine.states.answers import put_cell_under
@@ -28,6 +30,9 @@ from forebay_state_api.keys import key_group_of
 if TYPE_CHECKING:
     from forebay_engine.execution.engine_interface import StateHost
     from forebay_state_api.job.descriptors import StateDescriptor
+
+_PARTS_PER_THREAD: Final = 4
+"""Parts of a read-ahead for each thread: more than one, because parts take different times."""
 
 
 class DeclaredState:
@@ -63,28 +68,17 @@ class DeclaredState:
         """Whether it is a point state whose cells are not all in memory."""
         return self.spec.shape is Shape.POINT and not self.state.space_of(None).complete
 
-    def read_ahead(
-        self, wanted: Mapping[Any, int], batch_size: int, executor: Executor
-    ) -> Callable[[], int]:
-        """Begin to fetch the cells of ``wanted`` (key → key group) that are not known yet.
-
-        The result waits until they are there, and returns their number.
-        """
+    def unread(self, wanted: Mapping[Any, int], batch_size: int) -> list[UnreadCells]:
+        """Return the cells of ``wanted`` (key → key group) that are not known yet, in batches."""
         space = self.state.space_of(None)
-        cells, dirty = space.cells, space.dirty
-        unknown = [(group, key) for key, group in wanted.items() if key not in cells]
-        batches = [unknown[i : i + batch_size] for i in range(0, len(unknown), batch_size)]
-        answers = executor.map(self._read_batch, batches)
+        unknown = [(group, key) for key, group in wanted.items() if key not in space.cells]
+        return [
+            UnreadCells(self, space, unknown[start : start + batch_size])
+            for start in range(0, len(unknown), batch_size)
+        ]
 
-        def take() -> int:
-            for batch, values in zip(batches, answers, strict=True):
-                for (_, key), value in zip(batch, values, strict=True):
-                    put_cell_under(cells, dirty, key, value)
-            return len(unknown)
-
-        return take
-
-    def _read_batch(self, batch: Sequence[tuple[int, Any]]) -> Sequence[Any]:
+    def read_batch(self, batch: Sequence[tuple[int, Any]]) -> Sequence[Any]:
+        """Return the values of ``(key group, key)`` cells. Callable from any thread."""
         started = perf_counter()
         values = self.table.get_many(None, batch)
         self._measures.note_access(self.spec.name, perf_counter() - started, len(batch))
@@ -114,7 +108,7 @@ class DeclaredState:
         has_content: Iterable[bool]
         if self.spec.shape is Shape.POINT:
             if not space.complete:
-                self.read_ahead(groups, host.settings.batch_size, host.scheduler.reads.executor())()
+                read_ahead([self], groups, host.settings.batch_size, host.scheduler.reads)
             has_content = [self._any_content([space.cells.get(key, ABSENT)]) for key in groups]
         elif space.complete:
             has_content = [self._any_content(space.cells.get(key, ())) for key in groups]
@@ -179,6 +173,64 @@ class DeclaredState:
         if self._sweep is None:
             return 0
         return self._sweep.run(self.table, records, getattr(self.state, "accesses", 0), now_us)
+
+
+@attrs.frozen(eq=False)
+class UnreadCells:
+    """Cells of a point state to be fetched in one call of the backend."""
+
+    state: DeclaredState
+    space: Space
+    cells: Sequence[tuple[int, Any]]
+    """Key group and key of each."""
+
+    def read(self) -> Sequence[Any]:
+        """Return the cells' values. Callable from any thread."""
+        return self.state.read_batch(self.cells)
+
+    def put(self, values: Sequence[Any]) -> None:
+        """Put the values into the space, except where something was written meanwhile."""
+        cells, dirty = self.space.cells, self.space.dirty
+        for (_, key), value in zip(self.cells, values, strict=True):
+            put_cell_under(cells, dirty, key, value)
+
+
+def read_ahead(
+    states: Iterable[DeclaredState],
+    wanted: Mapping[Any, int],
+    batch_size: int,
+    requests: ReadRequests,
+) -> int:
+    """Fetch the cells of ``wanted`` (key → key group) that the states do not know yet.
+
+    Returns their number. Several threads read; the cells of small batches are read together,
+    because to hand a call to a thread costs as much as to read a few cells.
+    """
+    batches = [batch for state in states for batch in state.unread(wanted, batch_size)]
+    parts = [*_parts(batches, batch_size)]
+    for part, answers in zip(parts, requests.executor().map(_read, parts), strict=True):
+        for batch, values in zip(part, answers, strict=True):
+            batch.put(values)
+    return sum(len(batch.cells) for batch in batches)
+
+
+def _read(part: Sequence[UnreadCells]) -> list[Sequence[Any]]:
+    return [batch.read() for batch in part]
+
+
+def _parts(batches: Sequence[UnreadCells], most_cells: int) -> Iterator[list[UnreadCells]]:
+    """Divide batches into parts of up to ``most_cells`` cells, or of one batch."""
+    most_batches = -(-len(batches) // (READ_THREADS * _PARTS_PER_THREAD))
+    part: list[UnreadCells] = []
+    count = 0
+    for batch in batches:
+        if part and (len(part) >= most_batches or count + len(batch.cells) > most_cells):
+            yield part
+            part, count = [], 0
+        part.append(batch)
+        count += len(batch.cells)
+    if part:
+        yield part
 
 
 class TtlSwitchedError(StateMigrationError):

@@ -18,7 +18,12 @@ from forebay_engine.execution.awaitables import loop_of_thread
 from forebay_engine.execution.awaited_calls import check_called, note_call
 from forebay_engine.execution.broadcast import BroadcastInput, undeclared
 from forebay_engine.execution.declared_attributes import declared_calls
-from forebay_engine.execution.declared_state import DeclaredState, TtlSwitchedError, declare
+from forebay_engine.execution.declared_state import (
+    DeclaredState,
+    TtlSwitchedError,
+    declare,
+    read_ahead,
+)
 from forebay_engine.execution.descriptor_equality import disagreement
 from forebay_engine.execution.engine_interface import StateHost
 from forebay_engine.execution.error_hints import hint
@@ -669,9 +674,8 @@ class Engine:
             return
         wanted = dict(zip(keys, groups, strict=True))
         with self.measures.clock.during(Phase.READ_AHEAD):
-            size, executor = self.settings.batch_size, self.scheduler.reads.executor()
-            begun = [state.read_ahead(wanted, size, executor) for state in states]
-            self.counters.read_ahead_cells += sum(take() for take in begun)
+            size, requests = self.settings.batch_size, self.scheduler.reads
+            self.counters.read_ahead_cells += read_ahead(states, wanted, size, requests)
 
     def _spill(self) -> None:
         """Hand writes over if too many cells are held in memory."""
