@@ -44,7 +44,7 @@ def kept(cache, found, size=KIB):
 
 def opened(memory_bytes):
     """Return an open file that takes ``memory_bytes`` and has no tables."""
-    file = OpenFile(SimpleNamespace(tables={}, memory_bytes=memory_bytes))
+    file = OpenFile(SimpleNamespace(sections={}, memory_bytes=memory_bytes))
     assert file.memory_bytes == memory_bytes
     return file
 
@@ -143,7 +143,7 @@ def test_the_file_that_was_not_opened_for_longest_goes():
     assert cache.file(("path", "a"), unused) is files["a"]
     cache.keep(("path", "c"), files["c"])
     assert cache.file(("path", "a"), unused) is files["a"]
-    reopened = SimpleNamespace(tables={}, memory_bytes=10)
+    reopened = SimpleNamespace(sections={}, memory_bytes=10)
     assert cache.file(("path", "b"), lambda: reopened).file is reopened
     assert cache.file(("elsewhere", "a"), lambda: reopened).file is reopened
 

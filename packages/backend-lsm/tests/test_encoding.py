@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of, pack_elements, unpack_elements
-from forebay_backend_lsm.files import Kind
+from forebay_backend_lsm.files import FewCells, Kind
 from forebay_backend_lsm.memtable import Memtable, Memtables
 from forebay_state_api.contract.changes import ABSENT, Shape
 
@@ -17,6 +17,8 @@ def cells(spec, changes):
     found = cells_of(spec, Addressing(spec), changes)
     if found is None:
         return None
+    if isinstance(found, FewCells):
+        found = found.columns
     assert found.addresses.tolist() == sorted(found.addresses.tolist())
     times = [None] * len(found) if found.times is None else found.times.tolist()
     columns = (found.keys.to_pylist(), found.kinds.tolist(), found.values.to_pylist(), times)

@@ -7,7 +7,8 @@ specifies the addresses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import abc
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Any, Final, Self
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from forebay_backend_lsm.files import Probes, address_of, addresses_of
+from forebay_backend_lsm.files.cells import GROUP_SHIFT
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import TableSpec
 
@@ -29,8 +31,9 @@ NAMESPACES: Final = codec_for(None, what="a namespace")
 ENTRY_BITS: Final = 24
 """The lowest bits of an address in a map table, which come from the user key."""
 _ORDER_BYTES: Final = ENTRY_BITS // 8
-_GROUP_SHIFT: Final = np.uint64(48)
-_HALF_SHIFT: Final = np.uint64(40)
+_HALF: Final = 40
+_GROUP_SHIFT: Final = np.uint64(GROUP_SHIFT)
+_HALF_SHIFT: Final = np.uint64(_HALF)
 _ENTRY_SHIFT: Final = np.uint64(ENTRY_BITS)
 _ONE_BYTE: Final = 128
 _FIRST: Final = itemgetter(0)
@@ -103,6 +106,71 @@ class Entries:
         return cls(AddressedKeys(low, prefixes), AddressedKeys(low | bits, keys))
 
 
+class CellKeys(abc.ABC):
+    """The keys of cells whose addresses are computed one by one, or all at once."""
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    groups: Sequence[int]
+
+    @abc.abstractmethod
+    def addressed(self) -> AddressedKeys:
+        """Return all, with their addresses."""
+
+    @abc.abstractmethod
+    def one_by_one(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the address and the key of each; for few cells the faster way."""
+
+
+@attrs.frozen
+class PlainKeys(CellKeys):
+    """Keys of cells of a point or list table."""
+
+    groups: Sequence[int]
+    prefixes: list[bytes]
+
+    def addressed(self) -> AddressedKeys:
+        return AddressedKeys(addresses_of(np.array(self.groups), self.prefixes), self.prefixes)
+
+    def one_by_one(self) -> Iterator[tuple[int, bytes]]:
+        return zip(map(address_of, self.groups, self.prefixes), self.prefixes, strict=True)
+
+
+@attrs.frozen
+class ClearKeys(CellKeys):
+    """Keys of the clears of a map table."""
+
+    groups: Sequence[int]
+    prefixes: list[bytes]
+
+    def addressed(self) -> AddressedKeys:
+        addresses = prefix_addresses(np.array(self.groups), self.prefixes)
+        return AddressedKeys(addresses, self.prefixes)
+
+    def one_by_one(self) -> Iterator[tuple[int, bytes]]:
+        return zip(map(prefix_address, self.groups, self.prefixes), self.prefixes, strict=True)
+
+
+@attrs.frozen
+class EntryKeys(CellKeys):
+    """Keys of the entries of a map table."""
+
+    groups: Sequence[int]
+    prefixes: list[bytes]
+    user_keys: list[bytes]
+    ordered: bool
+
+    def addressed(self) -> AddressedKeys:
+        groups = np.array(self.groups)
+        return Entries.of(groups, self.prefixes, self.user_keys, ordered=self.ordered).cells
+
+    def one_by_one(self) -> Iterator[tuple[int, bytes]]:
+        bits = order_bits if self.ordered else hash_bits
+        for group, prefix, user_key in zip(self.groups, self.prefixes, self.user_keys, strict=True):
+            yield prefix_address(group, prefix) | bits(user_key), prefix + user_key
+
+
 class Addressing:
     """Computes the addresses of one table's cells. Thread-safe."""
 
@@ -132,17 +200,32 @@ class Addressing:
         groups = np.fromiter(map(_FIRST, cells), np.uint64, len(cells))
         return self.cells(namespace, groups, [*map(_SECOND, cells)])
 
+    def places(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> list[tuple[int, bytes]]:
+        """Like `asked`, as address and key of each: for few cells."""
+        groups, keys = zip(*cells, strict=True)
+        return [*PlainKeys(groups, self.prefixes(namespace, [*keys])).one_by_one()]
+
+    def entry_places(
+        self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]
+    ) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
+        """Like `entries`, as address and key of each cell and of its map's clear: for few cells."""
+        groups, keys, addresses = zip(*cells, strict=True)
+        prefixes = self.prefixes(namespace, [*keys])
+        entries = self.entries_below(groups, prefixes, [*addresses])
+        return [*entries.one_by_one()], [*ClearKeys(groups, prefixes).one_by_one()]
+
     def entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> Entries:
         """Address cells of a map table, given as (key group, key, user key address)."""
         groups = np.fromiter([cell[0] for cell in cells], np.uint64, len(cells))
         prefixes = self.prefixes(namespace, [cell[1] for cell in cells])
-        return self.entries_below(groups, prefixes, [cell[2] for cell in cells])
+        user_keys = self.user_keys([cell[2] for cell in cells])
+        return Entries.of(groups, prefixes, user_keys, ordered=self._ordered)
 
     def entries_below(
-        self, groups: npt.NDArray[Any], prefixes: list[bytes], addresses: list[Any]
-    ) -> Entries:
-        """Address cells of a map table, given as key groups, prefixes and user key addresses."""
-        return Entries.of(groups, prefixes, self.user_keys(addresses), ordered=self._ordered)
+        self, groups: Sequence[int], prefixes: list[bytes], addresses: list[Any]
+    ) -> EntryKeys:
+        """Return the keys of entries, given as key groups, prefixes and user key addresses."""
+        return EntryKeys(groups, prefixes, self.user_keys(addresses), self._ordered)
 
     def user_keys(self, addresses: list[Any]) -> list[bytes]:
         """Pack the user keys, given by the addresses that the engine uses for them."""
@@ -168,6 +251,16 @@ def order_bits(user_key: bytes) -> int:
     They are the beginning of the packed user key, so addresses are in the order of user keys.
     """
     return int.from_bytes(user_key[:_ORDER_BYTES].ljust(_ORDER_BYTES, b"\0"))
+
+
+def hash_bits(user_key: bytes) -> int:
+    """Return the lowest bits of the address of an entry of a map that is not ordered."""
+    return xxh3_64_intdigest(user_key) >> _HALF
+
+
+def prefix_address(group: int, prefix: bytes) -> int:
+    """Return the lowest address of a prefix in a map table."""
+    return group << GROUP_SHIFT | xxh3_64_intdigest(prefix) >> _HALF << ENTRY_BITS
 
 
 def prefix_addresses(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:

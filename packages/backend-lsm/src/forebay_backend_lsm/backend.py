@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.compactions import Compactions
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.file_reader import FileSource, OperatorStorage, open_sources
+from forebay_backend_lsm.files import FileBytes
 from forebay_backend_lsm.memtable import Memtables
+from forebay_backend_lsm.opened_files import OpenedFiles
 from forebay_backend_lsm.options import LsmOptions
-from forebay_backend_lsm.runs import FileRun
 from forebay_backend_lsm.snapshot import write_memtables
 from forebay_backend_lsm.table import LsmTable
-from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.migration import reader_of
@@ -55,9 +55,9 @@ class LsmBackend(StateBackend):
         self._options: Final = options
         self._storage: Final = storage
         self._compactions: Final = compactions
-        self._files: Final = tuple(compactions.files)
-        """The opened files, oldest first."""
-        self._sources: Final = {**sources}
+        self._opened: Final = OpenedFiles(
+            (sources[file.name], file.range) for file in compactions.files
+        )
         self._tables: Final[dict[str, LsmTable]] = {}
         self._memtables: Final = Memtables()
         self._new: Final[list[StateFile]] = []
@@ -65,7 +65,7 @@ class LsmBackend(StateBackend):
         self._swept: Final[dict[str, int]] = _swept(opening)
         """State → the address at which its next sweep begins."""
         self._hits_before: Final = CACHE.hits, CACHE.misses
-        self._data: Final[list[tuple[StateFile, bytes]]] = []
+        self._data: Final[list[tuple[StateFile, FileBytes]]] = []
         """The last file written, with its content, for the cache."""
 
     @classmethod
@@ -82,18 +82,17 @@ class LsmBackend(StateBackend):
             for parent in self._opening.parents:
                 if (stored := parent.descriptions.get(spec.name)) is not None:
                     reader_of(stored, spec)
-            runs = [run for file in self._files for run in self._runs(file, spec)]
             swept = self._swept.get(spec.name, 0)
-            self._tables[spec.name] = LsmTable(
-                spec, runs[::-1], self._memtables, self._applied, swept
-            )
+            table = LsmTable(spec, self._opened, self._memtables, self._applied, swept)
+            self._opened.check(spec, table.described)
+            self._tables[spec.name] = table
         return self._tables[spec.name]
 
     def stored_bytes(self) -> Mapping[str, int]:
         found: Counter[str] = Counter()
-        for file in self._files:
-            for name, table in self._sources[file.name].file.tables.items():
-                found[name] += table.bytes_of(file.range)
+        for source, groups in self._opened.newest_first:
+            for name, table in source.file.tables.items():
+                found[name] += table.bytes_of(groups)
         return found
 
     def commit(self, version: int) -> CommittedState:
@@ -124,16 +123,8 @@ class LsmBackend(StateBackend):
 
     def close(self) -> None:
         self._tables.clear()
-        self._sources.clear()
+        self._opened.clear()
         self._data.clear()
-
-    def _runs(self, file: StateFile, spec: TableSpec) -> Iterator[FileRun]:
-        """Yield the part of a table that a file holds, if any."""
-        source = self._sources[file.name]
-        if (table := source.file.tables.get(spec.name)) is not None:
-            with decoding(lambda _: f"file {file.name!r} {source.where}"):
-                reader = reader_of(table.description, spec)
-            yield FileRun(source, spec.name, file.range, reader)
 
     def _swept_after(self) -> dict[str, int]:
         swept = self._swept | {name: table.swept for name, table in self._tables.items()}
@@ -161,12 +152,9 @@ class LsmBackend(StateBackend):
             return
         _log.debug("operator %s: spills %d bytes of changes", self._opening.uid, size)
         for file, data in self._write(self._opening.version + 1):
-            self._sources[file.name] = source = self._storage.keep(file, data)
-            for name in source.file.tables:
-                table = self._tables[name]
-                table.files = (*self._runs(file, table.spec), *table.files)
+            self._opened.add(self._storage.keep(file, data), file.range)
 
-    def _write(self, version: int) -> Sequence[tuple[StateFile, bytes]]:
+    def _write(self, version: int) -> Sequence[tuple[StateFile, FileBytes]]:
         """Write all memtables as one file, and empty them; do nothing if they are empty."""
         memtables = [memtable for _, memtable in sorted(self._memtables.filled.items())]
         written = write_memtables(memtables, self._opening, self._options, version)

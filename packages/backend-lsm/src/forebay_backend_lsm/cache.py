@@ -14,7 +14,8 @@ import contextlib
 import mmap
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Self
 
@@ -25,11 +26,14 @@ from cachetools import LRUCache
 
 from forebay_backend_lsm.addressing import I64, AddressedKeys
 from forebay_backend_lsm.files import SortedFile
+from forebay_backend_lsm.files.made_once import MadeOnce
 from forebay_backend_lsm.search import SLACK_BYTES, Arena, CandidateBlocks, Hits, search_pairs
 
 _MOST_SEGMENT_BYTES: Final = 4 << 20
 _SEGMENTS: Final = 16
 _PAGE: Final = mmap.PAGESIZE
+_RESIDENCE_BYTES: Final = 17
+"""Memory of a block's items in a `Residence`."""
 _ABSENT: Final = -1
 _NOTHING: Final = -1
 _ANONYMOUS: Final = -1
@@ -48,25 +52,28 @@ class Residence:
         self.bases: Final = np.full(len(counts), _ABSENT, np.int64)
         self.used: Final = np.zeros(len(counts), np.bool_)
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of its arrays."""
-        return self.bases.nbytes + self.used.nbytes + self.counts.nbytes
-
 
 class OpenFile:
-    """A file with its index and filters in memory, and the residence of its blocks."""
+    """A file with its index and filters in memory, and its contents that are.
 
-    def __init__(self, file: SortedFile) -> None:
-        """Begin without blocks."""
+    Those are blocks in the arena, which have a `Residence`, and blocks of tables with few cells,
+    which belong to the open file and count from the beginning (`Section.memory_bytes`).
+    """
+
+    def __init__(self, file: SortedFile, few: Mapping[str, bytes] | None = None) -> None:
+        """``few`` are blocks of tables with few cells; begins without any others."""
         self.file: Final = file
-        self.residences: Final = {
-            name: Residence(table.cells, has_times=table.has_times)
-            for name, table in file.tables.items()
-        }
+        self.residences: Final = MadeOnce(file.sections, partial(_residence, file))
         self.memory_bytes: Final = file.memory_bytes + sum(
-            residence.memory_bytes for residence in self.residences.values()
+            _RESIDENCE_BYTES * section.block_count for section in file.sections.values()
         )
+        self.few: Final[dict[str, bytes]] = {**(few or {})}
+        """Table with few cells → its block, decompressed; others are read when asked for."""
+
+
+def _residence(file: SortedFile, name: str) -> Residence:
+    table = file.tables[name]
+    return Residence(table.cells, has_times=table.has_times)
 
 
 @attrs.frozen(eq=False)
@@ -298,6 +305,12 @@ class ProcessCache:
             places = CandidateBlocks(bases[here], counts[here], asked[0][0].has_times)
             hits, at = search_pairs(self._blocks.arena, places, batch, which[here])
             return hits, here[at], np.flatnonzero(missing)
+
+    def note(self, *, hits: int = 0, misses: int = 0) -> None:
+        """Count cells that were looked for in blocks which open files hold, or had to read."""
+        with self._lock:
+            self.hits += hits
+            self.misses += misses
 
     def copy(self, residence: Residence, block: int, size: int) -> bytes | None:
         """Return the raw bytes of one block if it is cached."""

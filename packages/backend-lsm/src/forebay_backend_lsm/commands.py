@@ -174,6 +174,8 @@ def _is_sorted_file(storage: ObjectStorage, file: ObjectInfo | StateFile) -> boo
 
 def _of_file(storage: ObjectStorage, file: StateFile) -> FileReport:
     opened = SortedFile.open(storage, file)
+    for name in opened.tables:
+        opened.tables[name]  # raises for an index that no writer makes
     return FileReport(file=file, tail=opened.tail)
 
 

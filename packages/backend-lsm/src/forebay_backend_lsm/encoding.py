@@ -4,65 +4,101 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
+import attrs
 import numpy as np
 
-from forebay_backend_lsm.addressing import AddressedKeys, Addressing, Entries
-from forebay_backend_lsm.files import Cells, Kind
+from forebay_backend_lsm.addressing import Addressing, CellKeys, ClearKeys, PlainKeys
+from forebay_backend_lsm.files import Cell, Cells, FewCells, Kind
 from forebay_backend_lsm.files.arrow import binary_array
+from forebay_backend_lsm.files.few_cells import MOST
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, PointChanges
 
 _COUNT: Final = struct.Struct("<I")
 
 
-def cells_of(spec: TableSpec, addressing: Addressing, changes: Changes) -> Cells | None:
+@attrs.frozen
+class _Encoded:
+    """Cells of one namespace, packed and not yet addressed."""
+
+    keys: CellKeys
+    kinds: bytes
+    times: list[int] | None
+    """``None`` in a table without a time column."""
+    values: list[bytes]
+
+    @property
+    def columns(self) -> Cells:
+        addressed = self.keys.addressed()
+        return Cells(
+            addressed.addresses,
+            np.frombuffer(self.kinds, np.uint8),
+            None if self.times is None else np.array(self.times, np.int64),
+            binary_array(addressed.keys),
+            binary_array(self.values),
+        )
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        times = repeat(None) if self.times is None else self.times
+        for (address, key), kind, time, value in zip(
+            self.keys.one_by_one(), self.kinds, times, self.values, strict=False
+        ):
+            yield Cell(address, key, kind, time, value)
+
+
+def cells_of(spec: TableSpec, addressing: Addressing, changes: Changes) -> Cells | FewCells | None:
     """Encode ``changes`` as sorted cells; return ``None`` for changes without effect."""
-    parts: list[Cells] = []
+    parts: list[_Encoded] = []
     for namespace, points in changes.points.items():
-        parts += _points(spec, addressing, namespace, points)
+        parts.append(_points(spec, addressing, namespace, points))
     for namespace, lists in changes.lists.items():
         parts += _lists(spec, addressing, namespace, lists)
     for namespace, maps in changes.maps.items():
         parts += _maps(spec, addressing, namespace, maps)
-    return Cells.concat(parts).sorted() if parts else None
+    if not parts:
+        return None
+    if sum([len(part.kinds) for part in parts]) <= MOST:
+        has_times = parts[0].times is not None
+        return FewCells.sorted([one for part in parts for one in part.cells], has_times=has_times)
+    return Cells.concat([part.columns for part in parts]).sorted()
 
 
 def _points(
     spec: TableSpec, addressing: Addressing, namespace: Any, points: PointChanges
-) -> Iterator[Cells]:
-    batch = addressing.cells(namespace, np.array(points.groups), points.keys)
-    yield _put_cells(spec, batch, points.values)
+) -> _Encoded:
+    prefixes = addressing.prefixes(namespace, points.keys)
+    return _puts(spec, PlainKeys(points.groups, prefixes), points.values)
 
 
-def _put_cells(spec: TableSpec, batch: AddressedKeys, values: Sequence[Any]) -> Cells:
+def _puts(spec: TableSpec, keys: CellKeys, values: Sequence[Any]) -> _Encoded:
     """Return a put for each stored value, a delete for each ``ABSENT``."""
     gone = [i for i, value in enumerate(values) if value is ABSENT]
-    kinds = np.zeros(len(batch), np.uint8)
-    kinds[gone] = Kind.DELETE
     present = [value for value in values if value is not ABSENT] if gone else values
-    times = None
+    times: list[int] | None = None
     if spec.ttl:
-        times = np.zeros(len(batch), np.int64)
-        stamps = np.fromiter([value[0] for value in present], np.int64, len(present))
-        times[kinds == Kind.PUT] = stamps
+        times = [0 if value is ABSENT else value[0] for value in values]
         present = [value[1] for value in present]
+    kinds = bytearray(len(values))
     packed = spec.value.pack_each([*present])
     if gone:
+        for i in gone:
+            kinds[i] = Kind.DELETE
         put = iter(packed)
         packed = [b"" if value is ABSENT else next(put) for value in values]
-    return Cells(batch.addresses, kinds, times, binary_array(batch.keys), binary_array(packed))
+    return _Encoded(keys, bytes(kinds), times, packed)
 
 
 def _lists(
     spec: TableSpec, addressing: Addressing, namespace: Any, lists: Mapping[Any, ListChange]
-) -> Iterator[Cells]:
+) -> Iterator[_Encoded]:
     changed = {key: one for key, one in lists.items() if one.replaced or one.elements}
     if not changed:
         return
-    groups = np.array([one.group for one in changed.values()])
-    batch = addressing.cells(namespace, groups, [*changed])
+    groups = [one.group for one in changed.values()]
     kinds = [
         Kind.APPEND if not one.replaced else Kind.PUT if one.elements else Kind.DELETE
         for one in changed.values()
@@ -70,13 +106,8 @@ def _lists(
     values = [
         pack_elements(spec, one.elements) if one.elements else b"" for one in changed.values()
     ]
-    yield Cells(
-        batch.addresses,
-        np.array(kinds, np.uint8),
-        None,
-        binary_array(batch.keys),
-        binary_array(values),
-    )
+    prefixes = addressing.prefixes(namespace, [*changed])
+    yield _Encoded(PlainKeys(groups, prefixes), bytes(kinds), None, values)
 
 
 def pack_elements(spec: TableSpec, elements: Sequence[Any]) -> bytes:
@@ -139,7 +170,7 @@ def _chunks(value: bytes, *, ttl: bool) -> Iterator[tuple[list[int], list[int], 
 
 def _maps(
     spec: TableSpec, addressing: Addressing, namespace: Any, maps: Mapping[Any, MapChange]
-) -> Iterator[Cells]:
+) -> Iterator[_Encoded]:
     prefixes = addressing.prefixes(namespace, [*maps])
     yield from _clears(spec, prefixes, maps.values())
     groups: list[int] = []
@@ -154,18 +185,15 @@ def _maps(
         entries += [entry for entry, _ in kept]
         values += [value for _, value in kept]
     if entries:
-        batch = addressing.entries_below(np.array(groups), owners, entries).cells
-        yield _put_cells(spec, batch, values)
+        yield _puts(spec, addressing.entries_below(groups, owners, entries), values)
 
 
 def _clears(
     spec: TableSpec, prefixes: Sequence[bytes], maps: Iterable[MapChange]
-) -> Iterator[Cells]:
+) -> Iterator[_Encoded]:
     cleared = [(p, one.group) for p, one in zip(prefixes, maps, strict=True) if one.cleared]
     if cleared:
-        keys = [prefix for prefix, _ in cleared]
-        batch = Entries.of(np.array([group for _, group in cleared]), keys, [b""] * len(keys))
-        times = np.zeros(len(keys), np.int64) if spec.ttl else None
-        nothing = binary_array([b""] * len(keys))
-        kinds = np.full(len(keys), Kind.CLEAR, np.uint8)
-        yield Cells(batch.prefixes.addresses, kinds, times, binary_array(keys), nothing)
+        count = len(cleared)
+        keys = ClearKeys([group for _, group in cleared], [prefix for prefix, _ in cleared])
+        times = [0] * count if spec.ttl else None
+        yield _Encoded(keys, bytes([Kind.CLEAR] * count), times, [b""] * count)

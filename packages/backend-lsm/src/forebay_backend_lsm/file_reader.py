@@ -20,8 +20,7 @@ import numpy as np
 from forebay_backend_lsm.addressing import I64
 from forebay_backend_lsm.cache import CACHE, NewBlocks, OpenFile, Residence
 from forebay_backend_lsm.disk_cache import CachedRanges
-from forebay_backend_lsm.files import FileTable, SortedFile
-from forebay_backend_lsm.files.layout import Tail
+from forebay_backend_lsm.files import FileBytes, FileTable, SortedFile
 from forebay_backend_lsm.files.reading import check_present
 from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.contract.backend import Opening
@@ -59,6 +58,7 @@ class FileSource:
         """``storage`` is the storage it was opened on."""
         self.file: Final[SortedFile] = opened.file
         self.residences: Final[Mapping[str, Residence]] = opened.residences
+        self._opened: Final = opened
         self._opened_on: Final = storage
 
     @property
@@ -71,8 +71,33 @@ class FileSource:
         """Whether concurrent requests are faster; see `ObjectStorage.waits`."""
         return self._opened_on.storage.waits
 
+    def holds_few(self, name: str) -> bool:
+        """Return whether the block of a table with few cells is in memory."""
+        return name in self._opened.few
+
+    def few(self, name: str) -> bytes:
+        """Return the decompressed block of a table with few cells (`StoredSection.has_few`).
+
+        If it has to be read, those of neighbouring tables are read as well: then a file with many
+        small tables takes few reads.
+        """
+        if name not in self._opened.few:
+            self._opened.few.update(self._read_few(name))
+        return self._opened.few[name]
+
+    def _read_few(self, name: str) -> dict[str, bytes]:
+        def read_from(storage: ObjectStorage) -> dict[str, bytes]:
+            return self.file.read_few(
+                name, lambda start, length: self._ranges(storage, [(start, length)])[0]
+            )
+
+        return self._opened_on.verified(read_from)
+
     def read(self, table: FileTable, call: _Call) -> list[RawBlock]:
         """Read blocks, verify and decompress them."""
+        held = self._opened.few.get(table.name)
+        if held is not None:
+            return [(0, held)]
 
         def read_from(storage: ObjectStorage) -> list[RawBlock]:
             found = [memoryview(data) for data in self._ranges(storage, call.ranges)]
@@ -125,14 +150,18 @@ class OperatorStorage:
             return {}
         return {"cache_hits_disk": self.storage.hits, "cache_misses_disk": self.storage.misses}
 
-    def keep(self, file: StateFile, content: bytes) -> FileSource:
+    def keep(self, file: StateFile, content: FileBytes) -> FileSource:
         """Open a file that this process has just written, and cache its content."""
-        tail = Tail.parse(content[len(content) - file.meta["tail"] :], f"file {file.name!r}")
-        opened = OpenFile(SortedFile(file, tail, _ALL_GROUPS))
-        opened = CACHE.keep((self.path, file.name), opened)
-        for name, table in opened.file.tables.items():
-            for blocks in _blocks(table, content):
-                CACHE.insert(NewBlocks.of([(opened.residences[name], blocks)]))
+        written = SortedFile(file, content.tail, _ALL_GROUPS)
+        few = {**content.few}
+        for name, section in written.sections.items():
+            if section.has_few and name not in few:
+                few[name] = written.raw_of(section, content.data[section.offset : section.end])
+        opened = CACHE.keep((self.path, file.name), OpenFile(written, few))
+        for name in written.sections:
+            if name not in few:
+                for blocks in _blocks(opened.file.tables[name], content.data):
+                    CACHE.insert(NewBlocks.of([(opened.residences[name], blocks)]))
         return FileSource(opened, self)
 
     def verified(self, read: Callable[[ObjectStorage], T]) -> T:
@@ -233,6 +262,18 @@ def fetch(wanted: Sequence[Wanted]) -> Iterator[tuple[int, list[RawBlock]]]:
     finally:
         for _, future in under_way:
             future.cancel()
+
+
+def read_few(sources: Sequence[FileSource], name: str) -> None:
+    """Read a table's blocks with few cells of several files into memory, concurrently.
+
+    Raises the first error.
+    """
+    if len(sources) == 1:
+        sources[0].few(name)
+        return
+    for _ in _pool().map(lambda source: source.few(name), sources):
+        pass
 
 
 def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of
-from forebay_backend_lsm.files import Cells, TableHeader
+from forebay_backend_lsm.files import Cells, FewCells, TableHeader
 from forebay_backend_lsm.runs import MemoryRun
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Changes
@@ -49,7 +49,7 @@ class Memtable:
         if cells is not None:
             self.put(cells)
 
-    def put(self, cells: Cells) -> None:
+    def put(self, cells: Cells | FewCells) -> None:
         """Add sorted cells, which are newer than all added before."""
         run = MemoryRun(self.spec, cells)
         self.runs = (run, *self.runs)

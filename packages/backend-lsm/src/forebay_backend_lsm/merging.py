@@ -63,6 +63,14 @@ class Dropped:
     aged: int = 0
     """Cells with expired content, including cells that were not dropped."""
 
+    def plus(self, other: Dropped) -> Dropped:
+        """Return the sums."""
+        return Dropped(
+            deleted=self.deleted + other.deleted,
+            expired=self.expired + other.expired,
+            aged=self.aged + other.aged,
+        )
+
 
 @attrs.frozen(eq=False)
 class Merged:

@@ -34,7 +34,7 @@ class FileReport:
             "key_groups": [tail.range.start, tail.range.end],
             "blocks_bytes": tail.body_bytes,
             "checksum": f"{tail.body_checksum:016x}",
-            "states": [_plain_section(section) for section in tail.sections],
+            "states": [_plain_section(section.parsed()) for section in tail.sections],
         }
 
     def show(self) -> None:
@@ -45,7 +45,7 @@ class FileReport:
             f"blocks {tail.body_bytes:,} bytes (xxh3 {tail.body_checksum:016x}), "
             f"filters and index {file.size - tail.body_bytes:,} bytes"
         )
-        found = [_plain_section(section) for section in tail.sections]
+        found = [_plain_section(section.parsed()) for section in tail.sections]
         columns = ["state", "kind", "cells", *_KINDS, "blocks", "stored", "raw", "filter"]
         rows = [[*(one[name] for name in columns), _span(one["times"])] for one in found]
         print_table([*columns, "times"], rows)

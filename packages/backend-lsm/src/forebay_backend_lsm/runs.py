@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import numpy as np
 
 from forebay_backend_lsm.addressing import I64, U64, AddressedKeys
 from forebay_backend_lsm.files import Block, Cells, FileTable, Kind, Probes
 from forebay_backend_lsm.files.blocks import Cutter
+from forebay_backend_lsm.files.few_cells import FewCells
 from forebay_backend_lsm.search import Arena, CandidateBlocks, Hits, Mask, search
 from forebay_state_api.contract.backend import TableSpec
 
@@ -32,10 +35,16 @@ class Run(abc.ABC):
 
     reader: TableSpec
     """The spec whose codecs unpack the cells."""
-    clears: bool
-    """Whether the run has cells of `Kind.CLEAR`."""
-    where: str = "memory"
-    """The run's file, for messages."""
+
+    @property
+    @abc.abstractmethod
+    def clears(self) -> bool:
+        """Whether the run has cells of `Kind.CLEAR`."""
+
+    @property
+    def where(self) -> str:
+        """The run's file, for messages."""
+        return "memory"
 
     @property
     @abc.abstractmethod
@@ -46,13 +55,44 @@ class Run(abc.ABC):
 class MemoryRun(Run):
     """A part of the memtable: sorted cells, as one block."""
 
-    def __init__(self, spec: TableSpec, cells: Cells) -> None:
+    def __init__(self, spec: TableSpec, cells: Cells | FewCells) -> None:
         """``cells`` are sorted, and packed by the codecs of ``spec``."""
         self.reader = spec
-        self.cells: Final = cells
-        self.clears = bool((cells.kinds == Kind.CLEAR).any())
-        self.raw: Final = Cutter(cells).raw(0, len(cells))
-        self._arena: Final = Arena.of([self.raw])[0]
+        self.stored: Final = cells
+        """The cells in the form in which they came."""
+        if isinstance(cells, FewCells):
+            self.size = cells.memory_bytes
+        else:
+            self.size = len(self.raw) + int(cells.keys.nbytes + cells.values.nbytes)
+        """Bytes of memory that it takes up."""
+
+    @cached_property
+    def clears(self) -> bool:
+        stored = self.stored
+        if isinstance(stored, FewCells):
+            return stored.clears
+        return bool((stored.kinds == Kind.CLEAR).any())
+
+    @property
+    def few(self) -> FewCells | None:
+        """The cells, if there are few."""
+        return self.stored if isinstance(self.stored, FewCells) else None
+
+    @property
+    def cells(self) -> Cells:
+        """The cells, column by column."""
+        return self.stored.columns if isinstance(self.stored, FewCells) else self.stored
+
+    @cached_property
+    def raw(self) -> bytes:
+        """The cells as one block."""
+        if isinstance(self.stored, FewCells):
+            return self.stored.raw
+        return Cutter(self.stored).raw(0, len(self.stored))
+
+    @cached_property
+    def _arena(self) -> Arena:
+        return Arena.of([self.raw])[0]
 
     @property
     def groups(self) -> Iterable[int]:
@@ -60,26 +100,33 @@ class MemoryRun(Run):
         return groups
 
     @property
-    def size(self) -> int:
-        """Bytes of memory that it takes up."""
-        return len(self.raw) + int(self.cells.keys.nbytes + self.cells.values.nbytes)
-
-    @property
     def block(self) -> Block:
         """All cells as one block."""
         import pyarrow as pa
 
-        return Block(pa.py_buffer(self.raw), len(self.cells), has_times=self._has_times)
+        return Block(pa.py_buffer(self.raw), len(self.stored), has_times=self._has_times)
 
     @property
     def _has_times(self) -> bool:
-        return self.cells.times is not None
+        stored = self.stored
+        return stored.has_times if isinstance(stored, FewCells) else stored.times is not None
 
     def find(self, batch: AddressedKeys, which: I64) -> Hits:
         """Find the cells ``which`` of the batch in this run."""
         bases = np.zeros(len(which), np.int64)
-        counts = np.full(len(which), len(self.cells), np.int64)
+        counts = np.full(len(which), len(self.stored), np.int64)
         return search(self._arena, CandidateBlocks(bases, counts, self._has_times), batch, which)
+
+
+@attrs.frozen
+class _Extent:
+    """The addresses of a table's cells in a file that are read."""
+
+    first: np.uint64
+    last: np.uint64
+    width: int
+    whole: bool
+    """Whether these are all."""
 
 
 class FileRun(Run):
@@ -92,20 +139,38 @@ class FileRun(Run):
         groups: KeyGroupRange,
         reader: TableSpec,
     ) -> None:
-        """``name`` is the table's name."""
+        """``name`` is the table's name.
+
+        What large batches need is made when it is first asked for.
+        """
         self.reader = reader
         self.source: Final = source
-        self.table: Final[FileTable] = source.file.tables[name]
-        self.residence: Final[Residence] = source.residences[name]
-        self.clears = self.table.counts[Kind.CLEAR] > 0
-        self.where = f"file {source.file.file.name!r} {source.where}"
+        self._name: Final = name
         self._groups: Final = groups
-        self._low: Final = groups.start << _GROUP_SHIFT
-        self._high: Final = (groups.end + 1 << _GROUP_SHIFT) - 1
-        first, last = self.clip(*self.table.section.addresses)
-        self._first, self._last = np.uint64(first), np.uint64(last)
-        self._width: Final = last - first
-        self._whole: Final = (first, last) == self.table.section.addresses
+
+    @cached_property
+    def table(self) -> FileTable:
+        """The table's cells in the file."""
+        return self.source.file.tables[self._name]
+
+    @cached_property
+    def residence(self) -> Residence:
+        """The blocks that are in memory."""
+        return self.source.residences[self._name]
+
+    @property
+    def clears(self) -> bool:
+        return self.table.counts[Kind.CLEAR] > 0
+
+    @property
+    def where(self) -> str:
+        return f"file {self.source.file.file.name!r} {self.source.where}"
+
+    @cached_property
+    def _extent(self) -> _Extent:
+        whole = self.table.section.addresses
+        first, last = self.clip(*whole)
+        return _Extent(np.uint64(first), np.uint64(last), last - first, (first, last) == whole)
 
     @property
     def groups(self) -> KeyGroupRange:
@@ -114,7 +179,7 @@ class FileRun(Run):
     def candidates(self, batch: AddressedKeys, which: I64) -> tuple[I64, I64]:
         """Return the cells among ``which`` that may be here, and the block that would hold each."""
         probes, table = batch.probes, self.table
-        narrow = 2 * self._width < batch.span
+        narrow = 2 * self._extent.width < batch.span
         if narrow:
             # The file is one of several of a run: most cells are outside its range, a cheap check.
             which = which[self._within(batch.addresses[which])]
@@ -124,7 +189,7 @@ class FileRun(Run):
         may = np.flatnonzero(table.filter.passes(probes))
         which = may if everything else which[may]
         asked = batch.addresses[which]
-        if not (narrow or self._whole):
+        if not (narrow or self._extent.whole):
             within = self._within(asked)
             asked, which = asked[within], which[within]
         blocks = np.searchsorted(table.first_addresses, asked, "right") - 1
@@ -135,7 +200,8 @@ class FileRun(Run):
 
     def _within(self, addresses: U64) -> Mask:
         """Mark the addresses between the lowest and the highest one that is read here."""
-        answer: Mask = (addresses >= self._first) & (addresses <= self._last)
+        extent = self._extent
+        answer: Mask = (addresses >= extent.first) & (addresses <= extent.last)
         return answer
 
     def span(self, first: int, last: int) -> range:
@@ -144,7 +210,9 @@ class FileRun(Run):
 
     def clip(self, first: int, last: int) -> tuple[int, int]:
         """Clip an address range to the key groups that are read here."""
-        return max(first, self._low), min(last, self._high)
+        groups = self._groups
+        low, high = groups.start << _GROUP_SHIFT, (groups.end + 1 << _GROUP_SHIFT) - 1
+        return max(first, low), min(last, high)
 
     def raw_size(self, block: int) -> int:
         """Return the bytes of a block when decompressed."""

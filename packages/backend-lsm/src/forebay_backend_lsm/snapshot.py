@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from forebay_backend_lsm.files import Cells, FileWriter
+from forebay_backend_lsm.files import Cells, FewCells, FileBytes, FileWriter
 from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.merging import MergeInput, Rules, merge
+from forebay_backend_lsm.merging_few import merge_few
 from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.file_names import data_name
@@ -15,7 +16,7 @@ from forebay_state_api.contract.files import StateFile
 
 def write_memtables(
     memtables: Iterable[Memtable], opening: Opening, options: LsmOptions, version: int
-) -> Sequence[tuple[StateFile, bytes]]:
+) -> Sequence[tuple[StateFile, FileBytes]]:
     """Write the memtables as one file of ``version`` on the opening's storage, and empty them.
 
     Returns the file with its content; nothing, and no file is written, if all are empty.
@@ -31,15 +32,21 @@ def write_memtables(
             writer.add(cells)
     content = writer.finish()
     file = content.put(opening.storage, data_name(version, "lsm"), groups)
-    return ((file, content.data),)
+    return ((file, content),)
 
 
-def _merged(memtable: Memtable) -> Iterator[Cells]:
+def _merged(memtable: Memtable) -> Iterator[Cells | FewCells]:
     """Merge all parts of a memtable: each cell occurs once."""
-    parts = [part.cells for part in memtable.take()]
-    if len(parts) == 1:
-        yield parts[0]
+    runs = memtable.take()
+    if len(runs) == 1:
+        yield runs[0].stored
         return
+    few = [run.few.cells for run in runs if run.few is not None]
+    if len(few) == len(runs):
+        has_times = memtable.header.has_times
+        yield merge_few(few, Rules(bottom=False), has_times=has_times).cells
+        return
+    parts = [part.cells for part in runs]
     inputs = [MergeInput(iter([(int(cells.addresses[-1]) + 1, cells)])) for cells in parts]
     for merged in merge(inputs, Rules(bottom=False)):
         yield merged.cells

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
@@ -22,8 +23,11 @@ from forebay_backend_lsm.addressing import (
 )
 from forebay_backend_lsm.batched_reads import Reads, contents, where
 from forebay_backend_lsm.export import exported_points
-from forebay_backend_lsm.files import Kind
+from forebay_backend_lsm.few_reads import MOST_ASKED, CellPlace, Runs, newest_few
+from forebay_backend_lsm.files import Cell, Kind
+from forebay_backend_lsm.files.layout import packed_description
 from forebay_backend_lsm.memtable import Memtable, Memtables
+from forebay_backend_lsm.opened_files import OpenedFile, OpenedFiles
 from forebay_backend_lsm.ranges import RangeScan, entries_of
 from forebay_backend_lsm.runs import FileRun, MemoryRun
 from forebay_backend_lsm.scans import ListScan, MapScan
@@ -33,6 +37,7 @@ from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Scan, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, Shape, Space
 from forebay_state_api.contract.key_range import KeyRange
+from forebay_state_api.errors import CorruptStateError
 
 _GROUP_SHIFT: Final = 48
 _BLOCKS_AT_ONCE: Final = 64
@@ -45,25 +50,37 @@ class LsmTable(Table):
     def __init__(
         self,
         spec: TableSpec,
-        files: Sequence[FileRun],
+        opened: OpenedFiles,
         memtables: Memtables,
         applied: Callable[[], None],
         swept: int = 0,
     ) -> None:
-        """``files`` are in order, newest first; ``memtables`` are those of all tables.
+        """``opened`` and ``memtables`` are those of all tables.
 
         ``applied`` is called after each `apply`.
         ``swept`` is the address at which the next sweep begins.
         """
         self.spec: Final = spec
         self.memtable: Final = Memtable(spec, memtables)
-        self.files: tuple[FileRun, ...] = tuple(files)
-        """Newest first; replaced, never modified."""
+        self.described: Final = packed_description(spec.description())
+        """The packed description of ``spec``."""
+        self._opened: Final = opened
+        self._files: tuple[FileRun, ...] = ()
+        self._files_of: tuple[OpenedFile, ...] = ()
+        """The opened files that have the parts ``_files``."""
         self.swept = swept
         """The address at which the next sweep begins."""
         self._addressing: Final = Addressing(spec)
         self._applied: Final = applied
         self._spaces: Final[dict[Any, Space]] = {}
+
+    @property
+    def files(self) -> tuple[FileRun, ...]:
+        """The parts of the table that files hold, newest first."""
+        opened = self._opened.newest_first
+        if self._files_of is not opened:
+            self._files, self._files_of = self._opened.runs(self.spec), opened
+        return self._files
 
     def space(self, namespace: Any) -> Space:
         space = self._spaces.get(namespace)
@@ -75,6 +92,10 @@ class LsmTable(Table):
         answers: list[Any] = [ABSENT] * len(keys)
         if not keys:
             return answers
+        if len(keys) <= MOST_ASKED:
+            found = self._newest_few(self._addressing.places(namespace, keys))
+            if found is not None:
+                return found
         return self._fill(answers, self._addressing.asked(namespace, keys), None)
 
     def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
@@ -83,6 +104,10 @@ class LsmTable(Table):
             return answers
         if self.spec.ordered:
             return entries_of(self.spec, self._reads(), self._addressing, namespace, cells)
+        if len(cells) <= MOST_ASKED:
+            found = self._newest_few(*self._addressing.entry_places(namespace, cells))
+            if found is not None:
+                return found
         if any(run.reader.user_key is not self.spec.user_key for run in self.files):
             return self._through_scans(namespace, cells)
         entries = self._addressing.entries(namespace, cells)
@@ -157,6 +182,20 @@ class LsmTable(Table):
         """Return a reader of the table's current state."""
         return Reads((*self.memtable.runs, *self.files))
 
+    def _newest_few(
+        self, asked: Sequence[CellPlace], clears: Sequence[CellPlace] = ()
+    ) -> list[Any] | None:
+        """Return the values at some places; ``None`` if they are to be read as a batch."""
+        runs = Runs(self.spec.name, self.described, self.memtable.runs, self._opened)
+        found = newest_few(runs, asked, clears)
+        if found is None:
+            return None
+        unpack = self.spec.value.unpack_each
+        # The batch meets the same damage, and says where it is.
+        with contextlib.suppress(CorruptStateError):
+            return [_value(cell, unpack) for cell in found]
+        return None
+
     def _fill(self, answers: list[Any], batch: AddressedKeys, floors: I64 | None) -> list[Any]:
         for reader, hits in self._reads().newest(batch, floors):
             puts = hits.only(Kind.PUT)
@@ -199,6 +238,14 @@ class LsmTable(Table):
             if self.spec.shape is Shape.MAP:
                 cell_keys = map(prefix_of, cell_keys)
             yield group, iter(dict.fromkeys(cell_keys))  # elsewhere a key is its own prefix
+
+
+def _value(cell: Cell | None, unpack: Callable[[bytes, Sequence[int]], list[Any]]) -> Any:
+    """Return the stored value of a cell."""
+    if cell is None or cell.kind != Kind.PUT:
+        return ABSENT
+    (value,) = unpack(cell.value, (len(cell.value),))
+    return value if cell.time is None else (cell.time, value)
 
 
 def _cell_keys(reads: Reads, first: int, last: int) -> Iterator[bytes]:

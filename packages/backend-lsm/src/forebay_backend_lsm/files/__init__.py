@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from forebay_backend_lsm.files.blocks import Block, Columns, columns
 from forebay_backend_lsm.files.cells import Cells, Kind, address_of, addresses_of
+from forebay_backend_lsm.files.few_cells import Cell, FewCells
 from forebay_backend_lsm.files.filter import Filter, Probes
 from forebay_backend_lsm.files.reading import FileTable, SortedFile
-from forebay_backend_lsm.files.writing import FileWriter, TableHeader, write_file
+from forebay_backend_lsm.files.writing import FileBytes, FileWriter, TableHeader, write_file
 
 __all__ = [
     "Block",
+    "Cell",
     "Cells",
     "Columns",
+    "FewCells",
+    "FileBytes",
     "FileTable",
     "FileWriter",
     "Filter",

@@ -7,6 +7,7 @@ its `Probes` once, and each file costs one gather and one comparison.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,6 +23,9 @@ _FIRST: Final = np.uint64(0x9E3779B97F4A7C15)
 _SECOND: Final = np.uint64(0xD6E8FEB86659FD93)
 _HALF: Final = np.uint64(32)
 _SIX: Final = np.uint64(63)
+_FIRST_FACTOR: Final = int(_FIRST)
+_SECOND_FACTOR: Final = int(_SECOND)
+_ALL: Final = (1 << 64) - 1
 
 
 @attrs.frozen(eq=False)
@@ -65,8 +69,33 @@ class Filter:
             np.bitwise_or.at(words, probes.words(count), probes.masks)
         return cls(words)
 
+    @staticmethod
+    def words_of(addresses: Sequence[int]) -> bytes:
+        """Return the bytes of the filter that `build` makes, of a few addresses."""
+        count = max(1, -(-len(addresses) * BITS_PER_CELL // 64))
+        words = [0] * count
+        for address in addresses:
+            high, mask = _probe(address)
+            words[high * count >> 32] |= mask
+        return struct.pack(f"<{count}Q", *words)
+
+    def may_hold(self, address: int) -> bool:
+        """Return whether the file may hold one address."""
+        high, mask = _probe(address)
+        return int(self.words[high * len(self.words) >> 32]) & mask == mask
+
     def passes(self, probes: Probes) -> Mask:
         """Return whether the file may hold each address."""
         found: U64 = self.words.take(probes.words(len(self.words)).view(np.int64))
         answer: Mask = found & probes.masks == probes.masks
         return answer
+
+
+def _probe(address: int) -> tuple[int, int]:
+    """Return what `Probes` has of one address."""
+    mixed = address * _FIRST_FACTOR & _ALL
+    mixed = (mixed ^ mixed >> 32) * _SECOND_FACTOR & _ALL
+    mask = 0
+    for i in range(_BITS):
+        mask |= 1 << (mixed >> 6 * i & 63)
+    return mixed >> 32, mask

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Self
 
 import attrs
 import msgpack
@@ -15,6 +15,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from forebay_backend_lsm.files.cells import I64, U64, Kind
+from forebay_backend_lsm.files.few_cells import MOST, MOST_BYTES
 from forebay_backend_lsm.files.filter import Filter
 from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
@@ -25,6 +26,30 @@ FORMAT_VERSION: Final = 1
 _FIELDS: Final = struct.Struct("<QQQQQQIHHQ")
 _CHECKSUM: Final = struct.Struct("<Q")
 FOOTER_BYTES: Final = _FIELDS.size + _CHECKSUM.size + len(MAGIC)
+_WORD_BYTES: Final = 8
+_SIZE_BYTES: Final = 4
+_SMALL: Final = 512
+"""Most words of a filter that are copied, so that they do not hold the tail that they are from."""
+_PARSED_FACTOR: Final = 3
+"""Memory of a section's packed and parsed index, compared with the packed one."""
+_SECTION_BYTES: Final = 1_000
+"""Memory of a section's objects."""
+_BYTES_BYTES: Final = 33
+"""Memory of an object of bytes without its bytes."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class PackedIndex:
+    """The index of a section's blocks as a file has it: `BlockIndex`, packed."""
+
+    offset: int
+    """Offset of the first block in the file."""
+    first: bytes
+    sizes: bytes
+    raw_sizes: bytes
+    cells: bytes
+    checksums: bytes
+    first_keys: Sequence[bytes] = ()
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -76,11 +101,136 @@ class Section:
         return sum(self.counts)
 
 
+@attrs.define(kw_only=True, eq=False)
+class WrittenSection:
+    """A section as its writer describes it; the parts are those of `Section`."""
+
+    description: Mapping[str, Any]
+    has_times: bool
+    counts: Sequence[int]
+    times: tuple[int, int] | None
+    addresses: tuple[int, int]
+    keys: tuple[bytes, bytes]
+    compression: str
+    blocks: PackedIndex
+    filter_words: bytes
+
+
+class StoredSection:
+    """A section as the index holds it, packed, and the parts that are needed of each.
+
+    A file may have many sections, of which few are read; and it is work for the garbage collector
+    to look at a section's parts again and again.
+    """
+
+    __slots__ = (
+        "block_count",
+        "cells",
+        "checksum",
+        "compression",
+        "described",
+        "filter_words",
+        "has_few",
+        "has_times",
+        "name",
+        "offset",
+        "packed",
+        "raw_size",
+        "size",
+    )
+
+    def __init__(self, packed: bytes, plain: Mapping[str, Any], filter_words: Any) -> None:
+        """``packed`` holds ``plain``; ``filter_words`` are the filter's words, as bytes."""
+        self.packed: Final = packed
+        self.filter_words: Final = filter_words
+        self.name: Final = str(plain["table"]["name"])
+        """The name of the state."""
+        self.described: Final = packed_description(plain["table"])
+        """The writer's `TableSpec.description`, packed: equal to that of an equal one."""
+        self.cells: Final[int] = sum(plain["counts"])
+        """Number of cells."""
+        self.has_times: Final = bool(plain["has_times"])
+        """Whether cells have a time."""
+        self.compression: Final = str(plain["compression"])
+        """The compression of the blocks."""
+        self.offset: Final[int] = plain["offset"]
+        """Offset of the first block; ``size``, ``raw_size`` and ``checksum`` are its, too."""
+        self.size: Final = _first_of(plain["sizes"], _SIZE_BYTES)
+        self.raw_size: Final = _first_of(plain["raw_sizes"], _SIZE_BYTES)
+        self.checksum: Final = _first_of(plain["checksums"], _WORD_BYTES)
+        self.block_count: Final = len(plain["checksums"]) // _WORD_BYTES
+        few_bytes = 2 * MOST_BYTES
+        self.has_few: Final = (
+            self.block_count == 1 and self.cells <= MOST and self.raw_size <= few_bytes
+        )
+        """Whether its cells are few, in one small block; they are read as `FewCells`."""
+
+    @classmethod
+    def of(cls, written: WrittenSection, filter_at: int) -> Self:
+        """Describe a section whose filter is ``filter_at`` bytes after the file's first."""
+        blocks, words = written.blocks, written.filter_words
+        plain = {
+            "table": written.description,
+            "has_times": written.has_times,
+            "counts": written.counts,
+            "times": written.times,
+            "addresses": written.addresses,
+            "keys": written.keys,
+            "compression": written.compression,
+            "filter": (filter_at, len(words) // _WORD_BYTES),
+            "offset": blocks.offset,
+            "first": blocks.first,
+            "sizes": blocks.sizes,
+            "raw_sizes": blocks.raw_sizes,
+            "cells": blocks.cells,
+            "checksums": blocks.checksums,
+        }
+        if blocks.first_keys:
+            plain["first_keys"] = [*blocks.first_keys]
+        return cls(msgpack.packb(plain), plain, words)
+
+    @property
+    def end(self) -> int:
+        """The offset after the first block."""
+        return self.offset + self.size
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory when its filter and index are used; of its cells, too, if few."""
+        index = len(self.packed) * _PARSED_FACTOR + len(self.filter_words)
+        return index + _SECTION_BYTES + (_BYTES_BYTES + self.raw_size if self.has_few else 0)
+
+    @property
+    def filter(self) -> Filter:
+        """The filter of the addresses."""
+        return Filter(np.frombuffer(self.filter_words, "<u8"))
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """`TableSpec.description` of the writer."""
+        found: Mapping[str, Any] = msgpack.unpackb(self.described)
+        return found
+
+    def parsed(self) -> Section:
+        """Return the section with all its parts."""
+        return _section_from_plain(msgpack.unpackb(self.packed), self.filter)
+
+
+def packed_description(description: Mapping[str, Any]) -> bytes:
+    """Return the bytes by which descriptions are compared."""
+    packed: bytes = msgpack.packb(description)
+    return packed
+
+
+def _first_of(packed: bytes, width: int) -> int:
+    return int.from_bytes(packed[:width], "little")
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Tail:
     """Everything in a file except its blocks."""
 
-    sections: Sequence[Section]
+    sections: Sequence[StoredSection]
     range: KeyGroupRange
     """The key groups that it was written for."""
     body_bytes: int
@@ -94,20 +244,23 @@ class Tail:
 
     def without_filters(self) -> Tail:
         """Return the tail with filters that nothing passes."""
-        none = Filter(np.zeros(1, np.uint64))
-        return attrs.evolve(self, sections=[attrs.evolve(s, filter=none) for s in self.sections])
+        none = bytes(_WORD_BYTES)
+        sections = [StoredSection(s.packed, msgpack.unpackb(s.packed), none) for s in self.sections]
+        return attrs.evolve(self, sections=sections)
 
     def to_bytes(self) -> bytes:
         """Lay out filters, index and footer."""
-        filters = [s.filter.words.astype("<u8").tobytes() for s in self.sections]
-        ends = np.cumsum([0, *map(len, filters)]).tolist()
-        index = msgpack.packb(
-            [_section_to_plain(s, at) for s, at in zip(self.sections, ends, strict=False)]
+        filters = b"".join([section.filter_words for section in self.sections])
+        index = b"".join(
+            [
+                msgpack.Packer().pack_array_header(len(self.sections)),
+                *[section.packed for section in self.sections],
+            ]
         )
-        tail = b"".join([*filters, index])
+        tail = filters + index
         fields = _FIELDS.pack(
             self.body_bytes,
-            self.body_bytes + ends[-1],
+            self.body_bytes + len(filters),
             len(index),
             self.cells,
             self.body_checksum,
@@ -132,8 +285,8 @@ class Tail:
             raise CorruptStateError(f"{where}: its index is truncated or altered")
         filters = footer.index - footer.tail
         with decoding(lambda _: where):
-            plain = msgpack.unpackb(body[filters : filters + footer.index_bytes])
-            sections = [_section_from_plain(p, body) for p in plain]
+            index = body[filters : filters + footer.index_bytes]
+            sections = [*_sections(index, body[:filters])]
         return cls(
             sections=sections,
             range=footer.range,
@@ -190,29 +343,26 @@ def seal_of(tail: bytes) -> str:
     return tail[_FIELDS.size - FOOTER_BYTES : -len(MAGIC)].hex()
 
 
-def _section_to_plain(section: Section, filter_at: int) -> dict[str, Any]:
-    blocks = section.blocks
-    return {
-        "table": dict(section.description),
-        "has_times": section.has_times,
-        "counts": list(section.counts),
-        "times": section.times,
-        "addresses": section.addresses,
-        "keys": section.keys,
-        "compression": section.compression,
-        "filter": [filter_at, len(section.filter.words)],
-        "offset": int(blocks.offsets[0]),
-        "first": blocks.first.astype("<u8").tobytes(),
-        "sizes": blocks.sizes.astype("<u4").tobytes(),
-        "raw_sizes": blocks.raw_sizes.astype("<u4").tobytes(),
-        "cells": blocks.cells.astype("<u4").tobytes(),
-        "checksums": blocks.checksums.astype("<u8").tobytes(),
-        **({"first_keys": [*blocks.first_keys]} if blocks.first_keys else {}),
-    }
+def _sections(index: memoryview, filters: memoryview) -> Iterator[StoredSection]:
+    """Yield the sections that an index holds."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(len(index), 1))
+    unpacker.feed(index)
+    start = 0
+    for number in range(-1, unpacker.read_array_header()):
+        if number >= 0:
+            plain = unpacker.unpack()
+            at, words = plain["filter"]
+            found = filters[at : at + _WORD_BYTES * words]
+            if len(found) != _WORD_BYTES * words:
+                raise ValueError(f"its filters have {len(filters)} bytes, and one ends after them")
+            packed = bytes(index[start : unpacker.tell()])
+            yield StoredSection(packed, plain, found if words > _SMALL else bytes(found))
+        start = unpacker.tell()
+    if start != len(index):
+        raise ValueError("the index goes on after its last section")
 
 
-def _section_from_plain(plain: Mapping[str, Any], tail: memoryview) -> Section:
-    at, words = plain["filter"]
+def _section_from_plain(plain: Mapping[str, Any], test: Filter) -> Section:
     sizes = np.frombuffer(plain["sizes"], "<u4").astype(np.int64)
     put, delete, append, clear = plain["counts"]
     assert len(Kind) == len(plain["counts"])
@@ -233,5 +383,5 @@ def _section_from_plain(plain: Mapping[str, Any], tail: memoryview) -> Section:
             checksums=np.frombuffer(plain["checksums"], "<u8"),
             first_keys=plain.get("first_keys", ()),
         ),
-        filter=Filter(np.frombuffer(tail, "<u8", words, at)),
+        filter=test,
     )

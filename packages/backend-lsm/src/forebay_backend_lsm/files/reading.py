@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Final, Literal
 
 import numpy as np
@@ -14,7 +14,15 @@ from xxhash import xxh3_64_intdigest
 from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block, cells_of_blocks
 from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Place, Positions
 from forebay_backend_lsm.files.filter import Filter, Probes
-from forebay_backend_lsm.files.layout import FOOTER_BYTES, Footer, Section, Tail, seal_of
+from forebay_backend_lsm.files.layout import (
+    FOOTER_BYTES,
+    Footer,
+    Section,
+    StoredSection,
+    Tail,
+    seal_of,
+)
+from forebay_backend_lsm.files.made_once import MadeOnce
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
@@ -23,6 +31,10 @@ from forebay_state_api.keys import KeyGroupRange
 
 _GUESS: Final = 64 * 1024
 """Bytes first read from the end of a file whose tail has an unknown length."""
+_GAP_BYTES: Final = 4 * 1024
+"""Tables with few cells that are no further apart than this are read together."""
+_SPAN_BYTES: Final = 128 * 1024
+"""They are read together up to this size."""
 
 
 class SortedFile:
@@ -33,10 +45,14 @@ class SortedFile:
         self.file: Final = file
         self.tail: Final = tail
         self.range: Final = groups
-        with decoding(lambda _: f"file {file.name!r}"):
-            self.tables: Final[Mapping[str, FileTable]] = {
-                section.name: FileTable(file.name, section, groups) for section in tail.sections
-            }
+        with decoding(partial(_blame, file.name)):
+            self.sections: Final = {section.name: section for section in tail.sections}
+            self.memory_bytes: Final = sum(s.memory_bytes for s in tail.sections)
+            """Bytes of filters and index."""
+        self.tables: Final[Mapping[str, FileTable]] = MadeOnce(
+            self.sections, partial(_table, file.name, self.sections, groups)
+        )
+        """Each table is made when it is asked for; raises `CorruptStateError` for a wrong index."""
 
     @classmethod
     def open(
@@ -61,10 +77,65 @@ class SortedFile:
         parsed = Tail.parse(tail, where)
         return cls(file, parsed if filters else parsed.without_filters(), range or file.range)
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of filters and index."""
-        return sum(table.memory_bytes for table in self.tables.values())
+    def read_few(
+        self, name: str, read: Callable[[int, int], bytes | memoryview]
+    ) -> dict[str, bytes]:
+        """Read the block of a table with few cells, and those of neighbours with few cells.
+
+        Returns them decompressed, by name. ``read`` returns the bytes at an offset, of a length. A
+        damaged block of another table is left out.
+        """
+        together = next(part for part in self._parts_of_few() if name in part)
+        sections = [*together.values()]
+        begin = sections[0].offset
+        data = memoryview(read(begin, sections[-1].end - begin))
+        found = {}
+        for section in sections:
+            try:
+                part = data[section.offset - begin : section.end - begin]
+                found[section.name] = self.raw_of(section, part)
+            except CorruptStateError:
+                if section.name == name:
+                    raise
+        return found
+
+    def raw_of(self, section: StoredSection, data: bytes | memoryview) -> bytes:
+        """Verify and decompress the block of a table with few cells."""
+        if len(data) != section.size or xxh3_64_intdigest(data) != section.checksum:
+            raise _altered(self.file.name, section.name, 0, section.offset)
+        with decoding(partial(_blame, self.file.name)):
+            codec = _codec(section.compression)
+            if codec is None:
+                return bytes(data)
+            raw: bytes = codec.decompress(data, section.raw_size, asbytes=True)
+            return raw
+
+    def _parts_of_few(self) -> Iterator[dict[str, StoredSection]]:
+        """Yield the tables with few cells in parts that are read at once."""
+        part: dict[str, StoredSection] = {}
+        begin = end = 0
+        for name, section in self.sections.items():
+            if not section.has_few:
+                continue
+            if part and (section.offset - end > _GAP_BYTES or section.end - begin > _SPAN_BYTES):
+                yield part
+                part = {}
+            if not part:
+                begin = section.offset
+            part[name] = section
+            end = section.end
+        yield part
+
+
+def _table(
+    file: str, sections: Mapping[str, StoredSection], groups: KeyGroupRange, name: str
+) -> FileTable:
+    with decoding(partial(_blame, file)):
+        return FileTable(file, sections[name].parsed(), groups)
+
+
+def _blame(file: str, _: int | None) -> str:
+    return f"file {file!r}"
 
 
 class FileTable:
@@ -73,9 +144,8 @@ class FileTable:
     def __init__(self, name: str, section: Section, groups: KeyGroupRange) -> None:
         """``name`` is the file's name, for messages."""
         blocks = section.blocks
-        codec = COMPRESSIONS[section.compression]
         self._file: Final = name
-        self._codec: Final = None if codec is None else pa.Codec(codec)
+        self._codec: Final = _codec(section.compression)
         self.section: Final = section
         self.name: Final = section.name
         """The state's name."""
@@ -104,14 +174,6 @@ class FileTable:
         """No cell within the range read has a lower address."""
         self.last: Final = min(section.addresses[1], (groups.end + 1 << GROUP_SHIFT) - 1)
         """No cell within the range read has a higher address."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of filter and index."""
-        blocks = self.section.blocks
-        arrays = (blocks.first, blocks.offsets, blocks.sizes, blocks.raw_sizes, blocks.cells)
-        keys = sum(map(sys.getsizeof, self.first_keys))
-        return self.filter.words.nbytes + sum(a.nbytes for a in arrays) + keys
 
     def candidates(self, addresses: U64, probes: Probes | None = None) -> Positions:
         """Return the block that may hold each address, -1 if the file certainly does not hold it.
@@ -195,10 +257,7 @@ class FileTable:
         sizes, checksums = found.sizes[at].tolist(), found.checksums[at].tolist()
         for block, part, size, checksum in zip(blocks, data, sizes, checksums, strict=True):
             if len(part) != size or xxh3_64_intdigest(part) != checksum:
-                raise CorruptStateError(
-                    f"file {self._file!r}, state {self.name!r}: block {block} at offset "
-                    f"{self.offsets[block]} is truncated or altered"
-                )
+                raise _altered(self._file, self.name, block, int(self.offsets[block]))
         if self._codec is None:
             return [*data]
         decompress = self._codec.decompress
@@ -206,6 +265,19 @@ class FileTable:
         return [
             decompress(part, size, asbytes=True) for part, size in zip(data, raw_sizes, strict=True)
         ]
+
+
+@cache
+def _codec(compression: str) -> pa.Codec | None:
+    """Return what decompresses blocks, on several threads at once; ``None`` if nothing has to."""
+    name = COMPRESSIONS[compression]
+    return None if name is None else pa.Codec(name)
+
+
+def _altered(file: str, state: str, block: int, offset: int) -> CorruptStateError:
+    return CorruptStateError(
+        f"file {file!r}, state {state!r}: block {block} at offset {offset} is truncated or altered"
+    )
 
 
 def _read_tail(storage: ObjectStorage, file: StateFile, where: str) -> bytes:

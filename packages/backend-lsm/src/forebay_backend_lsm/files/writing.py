@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -19,9 +20,17 @@ from forebay_backend_lsm.files.blocks import (
     cell_overhead,
 )
 from forebay_backend_lsm.files.cells import U64, Cells, Kind, Positions
+from forebay_backend_lsm.files.few_cells import MOST, MOST_BYTES, FewCells
 from forebay_backend_lsm.files.filter import Filter
-from forebay_backend_lsm.files.layout import MAGIC, BlockIndex, Section, Tail, seal_of
-from forebay_backend_lsm.files.lists import Stamps
+from forebay_backend_lsm.files.layout import (
+    MAGIC,
+    PackedIndex,
+    StoredSection,
+    Tail,
+    WrittenSection,
+    seal_of,
+)
+from forebay_backend_lsm.files.lists import Stamps, chunks_of
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -30,6 +39,8 @@ from forebay_state_api.keys import KeyGroupRange
 BLOCK_BYTES: Final = 32 * 1024
 """Approximate size of a block before compression."""
 _BLOCKS_AT_ONCE: Final = 8
+_U32: Final = struct.Struct("<I")
+_U64: Final = struct.Struct("<Q")
 _MAP_BITS: Final = np.uint64(0xFFFF_FFFF_FF00_0000)
 """The address bits that all entries of one map share."""
 
@@ -70,6 +81,10 @@ class FileBytes:
 
     data: bytes
     meta: Mapping[str, Any]
+    tail: Tail
+    """The end of ``data``."""
+    few: Mapping[str, bytes]
+    """The block of each table that came with few cells, before compression."""
 
     def put(self, storage: ObjectStorage, name: str, groups: KeyGroupRange) -> StateFile:
         """Write the file to storage; it is durable when this returns."""
@@ -114,9 +129,15 @@ class FileWriter:
             raise ValueError(f"compression is one of {sorted(COMPRESSIONS)}, not {compression!r}")
         self._groups: Final = groups
         self._compression: Final = compression
+        codec = COMPRESSIONS[compression]
+        self._codec: Final = None if codec is None else pa.Codec(codec)
         self._block_bytes: Final = block_bytes
         self._body: Final = _Body()
-        self._sections: Final[list[Section]] = []
+        self._sections: Final = _Sections()
+        self._few: Final[dict[str, bytes]] = {}
+        self._header: TableHeader | None = None
+        self._only: FewCells | None = None
+        """All cells of the current table so far, if they came as few in one part."""
         self._open: _SectionWriter | None = None
 
     @property
@@ -124,54 +145,119 @@ class FileWriter:
         """Bytes of the blocks written so far."""
         return self._body.size
 
-    @property
-    def cells(self) -> int:
-        """Number of cells taken so far."""
-        return sum(s.cells for s in self._sections) + (self._open.taken if self._open else 0)
-
     def begin(self, header: TableHeader) -> None:
         """Begin the next table; names must ascend."""
-        last = self._open.header.name if self._open else None
+        last = self._header.name if self._header else None
         if last is not None and header.name <= last:
             raise ValueError(f"table {header.name!r} comes after {last!r}: names must ascend")
         self._end_section()
-        self._open = _SectionWriter(header, self._body, self._compression, self._block_bytes)
+        self._header = header
 
-    def add(self, cells: Cells) -> None:
+    def add(self, cells: Cells | FewCells) -> None:
         """Add cells of the current table, all after earlier ones in (address, key bytes) order."""
-        if self._open is None:
+        header = self._header
+        if header is None:
             raise ValueError("cells belong to a table: call begin first")
-        self._open.add(cells)
+        if not len(cells):
+            return
+        few = cells if isinstance(cells, FewCells) else None
+        only, self._only = self._only, None
+        if only is None and self._open is None and few is not None and self._is_one_block(few):
+            self._only = few
+            return
+        if self._open is None:
+            self._open = _SectionWriter(
+                header, self._body, self._compression, self._codec, self._block_bytes
+            )
+        if only is not None:
+            self._open.add(only.columns)
+        self._open.add(cells.columns if isinstance(cells, FewCells) else cells)
 
     def finish(self) -> FileBytes:
         """Complete the file; the writer cannot be used afterwards."""
         self._end_section()
         tail = Tail(
-            sections=self._sections,
+            sections=self._sections.stored,
             range=self._groups,
             body_bytes=self._body.size,
             body_checksum=self._body.checksum,
         )
         end = tail.to_bytes()
         self._body.append(end)
-        return FileBytes(self._body.whole(), _meta(tail, end))
+        return FileBytes(self._body.whole(), self._sections.meta(end), tail, self._few)
 
     def _end_section(self) -> None:
-        if self._open is not None and (section := self._open.finish()) is not None:
-            self._sections.append(section)
+        header, only, writer = self._header, self._only, self._open
+        self._only = self._open = None
+        if only is not None and header is not None:
+            self._sections.add(self._section_of(header, only))
+        elif writer is not None and (section := writer.finish()) is not None:
+            self._sections.add(section)
+
+    def _is_one_block(self, few: FewCells) -> bool:
+        most = min(self._block_bytes, MOST_BYTES)
+        return len(few) <= MOST and few.bytes_in_block <= most
+
+    def _section_of(self, header: TableHeader, few: FewCells) -> WrittenSection:
+        """Write a section of one block, without columns."""
+        if few.has_times is not header.has_times:
+            raise ValueError(f"table {header.name!r}: unexpected or missing times")
+        cells, offset, raw = few.cells, self._body.size, few.raw
+        self._few[header.name] = raw
+        data = raw if self._codec is None else self._codec.compress(raw, asbytes=True)
+        self._body.append(data)
+        addresses = [cell.address for cell in cells]
+        asked = addresses
+        if header.shape is Shape.MAP:
+            asked = addresses + sorted({address & int(_MAP_BITS) for address in addresses})
+        kinds = [cell.kind for cell in cells]
+        times = _times_of(header, few)
+        return WrittenSection(
+            description=header.description,
+            has_times=header.has_times,
+            counts=tuple(map(kinds.count, range(len(Kind)))),
+            times=(min(times), max(times)) if times else None,
+            addresses=(addresses[0], addresses[-1]),
+            keys=(cells[0].key, cells[-1].key),
+            compression=self._compression,
+            blocks=PackedIndex(
+                offset=offset,
+                first=_U64.pack(addresses[0]),
+                sizes=_U32.pack(len(data)),
+                raw_sizes=_U32.pack(len(raw)),
+                cells=_U32.pack(len(cells)),
+                checksums=xxhash.xxh3_64_digest(data)[::-1],
+                first_keys=[cells[0].key] if header.ordered else [],
+            ),
+            filter_words=Filter.words_of(asked),
+        )
 
 
-def _meta(tail: Tail, end: bytes) -> dict[str, Any]:
-    """Return the metadata that readers, and the picking of compactions, need in advance."""
-    sections = tail.sections
-    return {
-        "checksum": seal_of(end),
-        "tail": len(end),
-        "entries": tail.cells,
-        "deletes": sum(s.counts[Kind.DELETE] + s.counts[Kind.CLEAR] for s in sections),
-        "first": min((s.addresses[0] for s in sections), default=0),
-        "last": max((s.addresses[1] for s in sections), default=0),
-    }
+class _Sections:
+    """The sections written so far."""
+
+    def __init__(self) -> None:
+        self.stored: Final[list[StoredSection]] = []
+        self._filter_at = 0
+        self._deletes = 0
+        self._addresses: Final[list[int]] = []
+
+    def add(self, written: WrittenSection) -> None:
+        self.stored.append(StoredSection.of(written, self._filter_at))
+        self._filter_at += len(written.filter_words)
+        self._deletes += written.counts[Kind.DELETE] + written.counts[Kind.CLEAR]
+        self._addresses.extend(written.addresses)
+
+    def meta(self, end: bytes) -> dict[str, Any]:
+        """Return the metadata that readers, and the picking of compactions, need in advance."""
+        return {
+            "checksum": seal_of(end),
+            "tail": len(end),
+            "entries": sum(section.cells for section in self.stored),
+            "deletes": self._deletes,
+            "first": min(self._addresses, default=0),
+            "last": max(self._addresses, default=0),
+        }
 
 
 class _Body:
@@ -202,14 +288,17 @@ class _SectionWriter:
     """Cuts the cells of one table into blocks."""
 
     def __init__(
-        self, header: TableHeader, body: _Body, compression: str, block_bytes: int
+        self,
+        header: TableHeader,
+        body: _Body,
+        compression: str,
+        codec: pa.Codec | None,
+        block_bytes: int,
     ) -> None:
         self.header: Final = header
-        self.taken = 0
         self._body: Final = body
         self._compression: Final = compression
-        codec = COMPRESSIONS[compression]
-        self._codec: Final = None if codec is None else pa.Codec(codec)
+        self._codec: Final = codec
         self._block_bytes: Final = block_bytes
         self._overhead: Final = cell_overhead(has_times=header.has_times)
         self._waiting: list[Cells] = []
@@ -224,8 +313,6 @@ class _SectionWriter:
         self._blocks: Final[list[tuple[int, int, int, int, int]]] = []
 
     def add(self, cells: Cells) -> None:
-        if not len(cells):
-            return
         self._check(cells)
         self._note(cells)
         self._waiting.append(cells)
@@ -234,21 +321,20 @@ class _SectionWriter:
         if self._waiting_bytes >= _BLOCKS_AT_ONCE * self._block_bytes:
             self._drain(final=False)
 
-    def finish(self) -> Section | None:
+    def finish(self) -> WrittenSection | None:
         if self._keys is None:
             return None
         self._drain(final=True)
-        put, delete, append, clear = self._counts.tolist()
-        return Section(
+        return WrittenSection(
             description=self.header.description,
             has_times=self.header.has_times,
-            counts=(put, delete, append, clear),
+            counts=self._counts.tolist(),
             times=(min(self._times), max(self._times)) if self._times else None,
             addresses=(int(self._addresses[0][0]), self._last_address),
             keys=self._keys,
             compression=self._compression,
             blocks=self._index(),
-            filter=Filter.build(self._addresses),
+            filter_words=Filter.build(self._addresses).words.astype("<u8").tobytes(),
         )
 
     def _check(self, cells: Cells) -> None:
@@ -261,7 +347,6 @@ class _SectionWriter:
 
     def _note(self, cells: Cells) -> None:
         self._last_address = int(cells.addresses[-1])
-        self.taken += len(cells)
         self._addresses.append(cells.addresses)
         if self.header.shape is Shape.MAP:
             # Lets the filter answer whether the file holds any entry of a map.
@@ -323,15 +408,21 @@ class _SectionWriter:
         self._blocks.append((first, len(data), len(raw), count, checksum))
         self._body.append(data)
 
-    def _index(self) -> BlockIndex:
+    def _index(self) -> PackedIndex:
         first, sizes, raw_sizes, cells, checksums = zip(*self._blocks, strict=True)
-        lengths = np.array(sizes, np.int64)
-        return BlockIndex(
-            first=np.array(first, np.uint64),
-            offsets=self._offset + np.cumsum(lengths) - lengths,
-            sizes=lengths,
-            raw_sizes=np.array(raw_sizes, np.int64),
-            cells=np.array(cells, np.int64),
-            checksums=np.array(checksums, np.uint64),
+        return PackedIndex(
+            offset=self._offset,
+            first=np.array(first, "<u8").tobytes(),
+            sizes=np.array(sizes, "<u4").tobytes(),
+            raw_sizes=np.array(raw_sizes, "<u4").tobytes(),
+            cells=np.array(cells, "<u4").tobytes(),
+            checksums=np.array(checksums, "<u8").tobytes(),
             first_keys=self._first_keys,
         )
+
+
+def _times_of(header: TableHeader, few: FewCells) -> list[int]:
+    """Return the times of puts, or of the elements of lists."""
+    if header.has_stamps:
+        return [time for cell in few.cells for times, _ in chunks_of(cell.value) for time in times]
+    return [c.time for c in few.cells if c.time is not None and c.kind == Kind.PUT]
