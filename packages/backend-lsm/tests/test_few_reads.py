@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.cache import CACHE
+from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.few_reads import MOST_ASKED
 from forebay_backend_lsm.files import SortedFile
 from forebay_state_api.contract.changes import ABSENT, Shape
+from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -158,3 +160,28 @@ def test_a_value_that_cannot_be_decoded_is_named(new_operator, kit):
     operator.commit((attrs.evolve(spec, value=lying), kit.points({"k": 5})))
     with pytest.raises(CorruptStateError, match=r"file 'data/.*, state 's', key 'k'"):
         operator.read(spec, ["k"])
+
+
+def test_many_tables_are_compacted_in_few_requests(new_operator, kit):
+    operator, specs = new_operator(), specs_of(kit)
+    for value in range(4):
+        commit_all(operator, specs, kit, value)
+    job = CompactionJob(
+        id="j",
+        operator="",
+        format="lsm-1",
+        inputs=operator.last.files,
+        output_prefix="out/",
+        range=kit.GROUPS,
+        now_us=0,
+        target_bytes=1 << 20,
+        options={"bottom": True},
+    )
+    operator.storage.reset()
+    result = LsmCompactor().compact(job, operator.storage, lambda: False)
+    assert operator.storage.counts == {"get_ranges": 2 * 4, "put": 1}
+    assert (result.entries_in, result.entries_out) == (4 * TABLES, TABLES)
+    assert result.dropped == {"overwritten": 3 * TABLES, "deleted": 0, "expired": 0}
+    (parent,) = operator.parents
+    operator.parents = [attrs.evolve(parent, files=result.outputs)]
+    assert read_each(operator.open(), specs, kit) == [3] * TABLES

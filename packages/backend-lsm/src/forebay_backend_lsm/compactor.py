@@ -6,16 +6,21 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
 
-from forebay_backend_lsm.files.cells import Cells, Kind
+from forebay_backend_lsm.files.cells import GROUP_SHIFT, Cells, Kind
+from forebay_backend_lsm.files.few_cells import Cell, FewCells
+from forebay_backend_lsm.files.layout import StoredSection
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
 from forebay_backend_lsm.files.writing import TableHeader
-from forebay_backend_lsm.merging import Merged, MergeInput, Rules, merge
+from forebay_backend_lsm.merging import Dropped, Merged, MergeInput, Rules, merge
+from forebay_backend_lsm.merging_few import merge_few
 from forebay_backend_lsm.outputs import Outputs
+from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.expiry import Clock, Deadline, Expiry, running_clock
 from forebay_state_api.contract.files import StateFile
@@ -69,7 +74,7 @@ class LsmCompactor:
 
     def verify(self, file: StateFile, storage: ObjectStorage) -> None:
         """Implement `forebay_state_api.contract.compactor.VerifyingCompactor.verify`."""
-        entries = sum(sum(t.counts) for t in SortedFile.open(storage, file).tables.values())
+        entries = sum(s.cells for s in SortedFile.open(storage, file).sections.values())
         if entries != file.meta["entries"]:
             raise CorruptStateError(
                 f"file {file.name!r} holds {entries} cells, not {file.meta['entries']}"
@@ -90,8 +95,36 @@ class _InputTable:
 
     @property
     def header(self) -> TableHeader:
-        description = self.table.description
-        return TableHeader(str(description["name"]), description, bool(description["ttl"]))
+        return _header_of(self.table.description)
+
+
+def _header_of(description: Mapping[str, Any]) -> TableHeader:
+    return TableHeader(str(description["name"]), description, bool(description["ttl"]))
+
+
+class _FewInput:
+    """The tables with few cells of one input, which are read in the order of their names."""
+
+    def __init__(self, file: SortedFile, read: Callable[[StateFile, int, int], bytes]) -> None:
+        """``read`` returns the bytes of a file from an offset, of a length."""
+        self.file: Final = file
+        self._read: Final = read
+        self._held: Mapping[str, bytes] = {}
+        """The blocks that were read with the last one."""
+
+    def cells(self, name: str) -> Sequence[Cell]:
+        """Return a table's cells, clipped to the range for which the input is read."""
+        if name not in self._held:
+            self._held = self.file.read_few(name, partial(self._read, self.file.file))
+        section, groups = self.file.sections[name], self.file.range
+        with decoding(lambda _: f"file {self.file.file.name!r}, state {name!r}"):
+            found = FewCells.of_block(
+                self._held[name], section.cells, has_times=section.has_times
+            ).cells
+        low, high = groups.start << GROUP_SHIFT, groups.end + 1 << GROUP_SHIFT
+        if found[0].address >= low and found[-1].address < high:
+            return found
+        return [cell for cell in found if low <= cell.address < high]
 
 
 class _Compaction:
@@ -120,8 +153,9 @@ class _Compaction:
 
     def _run(self) -> CompactionResult:
         inputs = [opened for file in self._job.inputs if (opened := self._open(file)) is not None]
-        names = sorted({name for opened in inputs for name in opened.tables})
-        entries_in = sum(self._merge_table(name, inputs) for name in names)
+        few = [_FewInput(opened, self._bytes) for opened in inputs]
+        names = sorted({name for opened in inputs for name in opened.sections})
+        entries_in = sum(self._merge_table(name, inputs, few) for name in names)
         outputs = self._outputs.finish()
         entries_out = sum(file.meta["entries"] for file in outputs)
         return CompactionResult(
@@ -147,9 +181,29 @@ class _Compaction:
         if self._cancelled():
             raise _CancelledError
 
-    def _merge_table(self, name: str, inputs: Sequence[SortedFile]) -> int:
+    def _merge_table(
+        self, name: str, inputs: Sequence[SortedFile], few: Sequence[_FewInput]
+    ) -> int:
         """Merge one table; return how many cells were read."""
-        found = [opened for opened in inputs if name in opened.tables]
+        sections = [one for opened in inputs if (one := opened.sections.get(name)) is not None]
+        alike = all(one.described == sections[0].described for one in sections)
+        if alike and all(one.has_few for one in sections):
+            return self._merge_few(sections[0], few)
+        return self._merge_many(name, [opened for opened in inputs if name in opened.sections])
+
+    def _merge_few(self, section: StoredSection, inputs: Sequence[_FewInput]) -> int:
+        """Merge a table that has few cells, of one type, in each input."""
+        header = _header_of(section.description)
+        self._check()
+        runs = [one.cells(section.name) for one in inputs if section.name in one.file.sections]
+        merged = merge_few(
+            runs, self._rules(header, bottom=self._bottom), has_times=header.has_times
+        )
+        self._count(header, merged.dropped)
+        self._outputs.add(0, header, merged.cells)
+        return merged.entries_in
+
+    def _merge_many(self, name: str, found: Sequence[SortedFile]) -> int:
         lanes = _lanes([(opened.range, opened.tables[name].description) for opened in found])
         sources = [
             _InputTable(opened, opened.tables[name], lane)
@@ -159,31 +213,35 @@ class _Compaction:
         read = 0
         for age, epoch in enumerate(_by_key_type(sources)):
             headers = {source.lane: source.header for source in epoch}
+            dropped = Dropped()
             for merged in self._merged(epoch, bottom=self._bottom and not age):
                 read += merged.entries_in
-                self._deleted += merged.dropped.deleted
-                self._expired += merged.dropped.expired
+                dropped = dropped.plus(merged.dropped)
                 self._outputs.add(merged.lane - newest, headers[merged.lane], merged.cells)
+            self._count(epoch[0].header, dropped)
         return read
 
     def _merged(self, sources: Sequence[_InputTable], *, bottom: bool) -> Iterator[Merged]:
         header = sources[0].header
-        rules = Rules(
+        least, most = _PART_BYTES
+        size = min(max(_READ_AHEAD_BYTES // len(sources), least), most)
+        runs = [MergeInput(self._parts(source, size), source.lane) for source in sources]
+        yield from merge(runs, self._rules(header, bottom=bottom))
+
+    def _rules(self, header: TableHeader, *, bottom: bool) -> Rules:
+        return Rules(
             bottom=bottom,
             deadline=self._deadline(header),
             stamped_lists=header.has_stamps,
         )
-        least, most = _PART_BYTES
-        size = min(max(_READ_AHEAD_BYTES // len(sources), least), most)
-        runs = [MergeInput(self._parts(source, size), source.lane) for source in sources]
-        aged = 0
-        for merged in merge(runs, rules):
-            aged += merged.dropped.aged
-            yield merged
-        if aged:
+
+    def _count(self, header: TableHeader, dropped: Dropped) -> None:
+        self._deleted += dropped.deleted
+        self._expired += dropped.expired
+        if dropped.aged:
             _log.debug(
                 "ttl: compaction dropped expired parts of %d cells of state %r, operator %r",
-                aged,
+                dropped.aged,
                 header.name,
                 self._job.operator,
             )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
 from forebay_backend_lsm.files.arrow import POOL
 from forebay_backend_lsm.files.cells import Cells
+from forebay_backend_lsm.files.few_cells import FewCells
 from forebay_backend_lsm.files.writing import BLOCK_BYTES, FileBytes, FileWriter, TableHeader
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.files import StateFile
@@ -18,6 +19,11 @@ from forebay_state_api.keys import KeyGroupRange
 
 _PARTS_AHEAD: Final = 2
 """Merged parts that may wait to be written."""
+_FEW_TOGETHER: Final = 64
+"""Parts with few cells that are handed to the writing thread at once."""
+
+_Part: TypeAlias = tuple[int, TableHeader, Cells | FewCells]
+"""Lane, table and cells."""
 
 
 class Outputs:
@@ -45,18 +51,29 @@ class Outputs:
         self._writing: Final = ThreadPoolExecutor(1, "forebay-compaction-write")
         self._putting: Final = ThreadPoolExecutor(1, "forebay-compaction-put")
         self._ahead: Final[list[Future[None]]] = []
+        self._few: list[_Part] = []
+        """Parts with few cells, which are handed over together."""
 
-    def add(self, lane: int, header: TableHeader, cells: Cells) -> None:
+    def add(self, lane: int, header: TableHeader, cells: Cells | FewCells) -> None:
         """Add cells; when a file is large enough, the next cells begin another one."""
         self._check()
         if not len(cells):
             return
-        self._ahead.append(self._writing.submit(self._write, lane, header, cells))
+        self._few.append((lane, header, cells))
+        if not isinstance(cells, FewCells) or len(self._few) >= _FEW_TOGETHER:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        parts, self._few = self._few, []
+        if not parts:
+            return
+        self._ahead.append(self._writing.submit(self._write_each, parts))
         if len(self._ahead) > _PARTS_AHEAD:
             self._ahead.pop(0).result()
 
     def finish(self) -> list[StateFile]:
         """Write the remaining cells; return all files, oldest lane first."""
+        self._hand_over()
         for part in self._ahead:
             part.result()
         for lane in sorted(self._writers):
@@ -74,7 +91,11 @@ class Outputs:
         self._writing.shutdown(cancel_futures=True)
         self._putting.shutdown(cancel_futures=True)
 
-    def _write(self, lane: int, header: TableHeader, cells: Cells) -> None:
+    def _write_each(self, parts: Sequence[_Part]) -> None:
+        for part in parts:
+            self._write(*part)
+
+    def _write(self, lane: int, header: TableHeader, cells: Cells | FewCells) -> None:
         writer, name = self._writers.get(lane) or (self._writer(), "")
         if name != header.name:
             writer.begin(header)
