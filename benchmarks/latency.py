@@ -26,7 +26,7 @@ PAUSE_S: Final = 0.005
 
 
 class CountCallbacks(KeyedProcessFunction[str, Event, CountRow]):
-    """Counts with callbacks on futures: the write begins when the read has ended."""
+    """Counts with callbacks on futures: the write begins when the read is done."""
 
     def open(self, context: Any) -> None:
         self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))

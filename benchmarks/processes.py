@@ -59,7 +59,7 @@ class Sampler:
         raise NotImplementedError
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait; return whether the block has ended in the meantime."""
+        """Wait; return whether the block ended in the meantime."""
         return self._stop.wait(seconds)
 
     def __enter__(self) -> Self:

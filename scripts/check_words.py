@@ -58,6 +58,7 @@ PHRASES = {
     r"beside": "next to, in addition to, besides",
     r"go(?:es)? by": "follows, uses",
     r"(?:gives?|given|giving|gave) out": "emits, yields, returns, dispatches",
+    r"(?:has|have) (?:ended|gone)(?! to\b)": "is done, completed, exited, continued",
     rf"(?:{_RECORDS})s? says?": "records, states, gives, shows",
 }
 _OPENINGS = {

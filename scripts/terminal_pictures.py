@@ -108,7 +108,7 @@ def printed(command: str, directory: Path) -> str:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65_536)
-    except OSError:  # the program has ended
+    except OSError:  # the program has exited
         return b""
 
 

@@ -76,7 +76,7 @@ class Driver:
 def _read(path):
     try:
         return Path(path).read_bytes()
-    except OSError:  # it has ended
+    except OSError:  # it has exited
         return b""
 
 

@@ -51,6 +51,8 @@ def found(tmp_path):
         ("It goes by the clock.", "goes by"),
         ("Rows given out so far.", "given out"),
         ("As the manifest says.", "manifest says"),
+        ("The call has ended.", "has ended"),
+        ("The query has gone on.", "has gone"),
     ],
 )
 def test_phrases_are_found_in_docstrings_comments_messages_and_pages(found, text, phrase):

@@ -40,7 +40,7 @@ def _program(name, package, *folders):
 
 @contextlib.contextmanager
 def _running(command, folder, stop, **options):
-    """Run a server until the block ends; yield a function that says whether it has ended."""
+    """Run a server until the block ends; yield a function that says whether it has exited."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, **options)
 

@@ -201,7 +201,7 @@ class Driver:
         self._answer = None
 
     def start(self, asked):
-        """Start a job; the previous one has ended."""
+        """Start a job; the previous one is done."""
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         self._answer = self._answers.submit(self._process.stdout.readline)
@@ -297,7 +297,7 @@ def job():
 
 
 def send(pids, number):
-    """Send a signal to processes; one that has ended in the meantime is skipped."""
+    """Send a signal to processes; one that has exited meanwhile is skipped."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -343,7 +343,7 @@ class Kills:
             query = self._stage.start(df)
             try:
                 killed = self._kill_in_a_version(query, range(target, batches + 1))
-                assert killed, f"it has ended: {query.exception()}"
+                assert killed, f"it ended: {query.exception()}"
                 with pytest.raises(StreamingQueryException) as lost:
                     query.awaitTermination()
                 assert "FencedError" not in str(lost.value)

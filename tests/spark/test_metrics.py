@@ -174,7 +174,7 @@ def test_a_listener_that_hangs_and_fails_holds_nothing_up(stage, spark, caplog):
     try:
         query = finished(stage, counts(stage.source()).process(Count(), SCHEMA))
         assert hangs.wait(100)
-        assert len(operators(query)) == 2, "all batches have ended, and the listener hangs"
+        assert len(operators(query)) == 2, "all batches are done, and the listener hangs"
         assert len(stage.rows(SCHEMA)) == 6
         goes_on.set()
         eventually(lambda: [*seen], lambda found: len(found) >= 2)

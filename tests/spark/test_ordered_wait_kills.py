@@ -87,7 +87,7 @@ def kill_workers(stage, service, drive, chance, kills, **options):
         service.delay_s = partial(_late_from, service, count, answered)
         wait_for_calls(service, count, driver)
         for path in (stage.folder / "pids").iterdir():
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            with contextlib.suppress(ProcessLookupError):  # it has exited by itself
                 os.kill(int(path.name), signal.SIGKILL)
             path.unlink()
         service.delay_s = answered

@@ -81,8 +81,8 @@ class Service:
         until(lambda: self.described()["workers"] == 1)
 
     def ended(self):
-        """Fail at once if the command has ended."""
-        assert self.process.poll() is None, "the command has ended"
+        """Fail at once if the command has exited."""
+        assert self.process.poll() is None, "the command has exited"
 
     def described(self):
         return self.gateway.call("Describe", {})

@@ -62,8 +62,8 @@ class Worker:
         return next(words for words in self.said if words[0] == wanted[0])[1:]
 
     def end(self) -> None:
-        """Let it continue, and wait until it has ended successfully."""
-        with contextlib.suppress(BrokenPipeError):  # it has ended
+        """Let it continue, and wait until it succeeds."""
+        with contextlib.suppress(BrokenPipeError):  # it has exited
             for _ in range(3):
                 self.tell.send("go")
         self._ended()

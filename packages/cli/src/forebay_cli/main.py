@@ -36,7 +36,7 @@ def _one_line() -> Iterator[None]:
         text = " ".join(str(fault).split())
         raise _ForebayError(text or type(fault).__name__) from fault
     except OSError as fault:
-        if fault.errno in (None, errno.EPIPE):  # the reader of a pipe has gone: click ends quietly
+        if fault.errno in (None, errno.EPIPE):  # the reader closed the pipe: click ends quietly
             raise
         raise _ForebayError(words_of(fault)) from fault
 

@@ -368,7 +368,7 @@ class Terminal:
             assert time.monotonic() < until, seen
             try:
                 seen += os.read(self.leader, 65_536).decode(errors="replace")
-            except OSError:  # Linux, when the process has ended
+            except OSError:  # Linux, when the process has exited
                 break
         assert re.search(pattern, seen), seen
         return seen

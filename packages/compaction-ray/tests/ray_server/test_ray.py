@@ -284,7 +284,7 @@ def listening(pid):
                 addresses[f"socket:[{inode}]"] = local.partition(":")[0]
     processes, found = {pid}, []
     for stat in sorted(Path("/proc").glob("[0-9]*/stat"), key=lambda path: int(path.parent.name)):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # it has exited
             if int(stat.read_text().rpartition(")")[2].split()[1]) in processes:
                 processes.add(int(stat.parent.name))
     for one in processes:

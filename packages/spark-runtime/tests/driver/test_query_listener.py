@@ -1,4 +1,4 @@
-"""The query listener, when a micro-batch has ended."""
+"""The query listener, after a micro-batch."""
 
 from __future__ import annotations
 

@@ -403,7 +403,7 @@ def test_a_query_that_goes_back_to_an_import_that_was_deleted_is_refused(root, b
     gone = list_version(job.storage, 1).of_run(made)
     job.storage.delete([one.name for one in gone.objects])
     job.restart(batch_id=0)
-    with pytest.raises(ConfigurationError, match="has gone back to batch 0"):
+    with pytest.raises(ConfigurationError, match="went back to batch 0"):
         job.run(Keeper(), [("a", 1)])
 
 

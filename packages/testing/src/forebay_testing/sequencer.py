@@ -27,7 +27,7 @@ class ScheduleError(AssertionError):
 
 
 class _Abandoned(BaseException):
-    """Ends a thread whose test has ended."""
+    """Ends a thread whose test is over."""
 
 
 @attrs.define(eq=False)
@@ -125,7 +125,7 @@ class Sequencer:
         try:
             actor.result = work()
         except _Abandoned:
-            pass  # the test has ended, and nobody needs a result
+            pass  # the test is over, and nobody needs a result
         except BaseException as error:  # noqa: BLE001 - handed to the test by finish
             actor.error = error
         with self._changed:

@@ -1,7 +1,7 @@
 """`VirtualClock`: waits of asynchronous functions take no time.
 
 The loop's time moves only where the loop has nothing to run: to the next timer. A thread that the
-loop has started stops the time until it has ended. Sockets and processes are refused: their answers
+loop has started stops the time until it is done. Sockets and processes are refused: their answers
 come in real time, so a timeout next to them would fire at once or never.
 """
 
@@ -101,7 +101,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     """A loop whose time a clock follows."""
 
     _closed = True
-    """Until its constructor has ended: without descriptors it may fail."""
+    """Until its constructor returns: without descriptors it may fail."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock

@@ -83,7 +83,7 @@ def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
     below = begun_versions(storage, newest.at.run_key or "", newest.at.version - 1)
     for at, listing in below:
         if is_complete(listing):
-            stored.append(Shown(at, final=True))  # the query has gone on from it
+            stored.append(Shown(at, final=True))  # the query has continued from it
             if at.version not in held:
                 faults += partly
                 partly.clear()

@@ -34,7 +34,7 @@ def format_of(name: str, chosen: str | None) -> str:
 
 @contextlib.contextmanager
 def table_writer(path: Path, schema: pa.Schema, form: str) -> Iterator[Write]:
-    """Open a file for record batches; it is whole when the context has ended."""
+    """Open a file for record batches; it is whole when the context exits."""
     with FORMATS[form](path, schema) as write:
         yield write
 

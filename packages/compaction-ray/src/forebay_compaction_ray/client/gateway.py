@@ -102,7 +102,7 @@ class Gateway:
         return self._ask(JobView.from_plain, "Submit", submission.to_plain())
 
     def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
-        """Return the state of a job, when it has ended or after ``wait_s`` seconds."""
+        """Return the state of a job, when it is done or after ``wait_s`` seconds."""
         asked = {"job_id": job_id, "wait_s": wait_s}
         return self._ask(JobView.from_plain, "Poll", asked, wait_s)
 

@@ -117,7 +117,7 @@ class TrackedJob:
         }
 
     def run(self) -> None:
-        """Walk until the job has ended."""
+        """Walk until the job is done."""
         while (act := self._actions.get(self.state)) is not None:
             try:
                 found = act()

@@ -79,13 +79,13 @@ _POSSIBLE: Final[Mapping[State, frozenset[Event]]] = {
     State.RUNNING: _OFFERED,
     State.LOCAL: _ENDS | {Event.FAIL},
 }
-"""State → the events that can happen there. In every other state a job has ended."""
+"""State → the events that can happen there. In every other state a job is done."""
 
 
 def next_state(state: State, event: Event) -> State:
     """Return the state after an event; raises `ValueError` for one that cannot happen there.
 
-    A job that has ended stays as it is.
+    A job that is done stays as it is.
     """
     if state.ended:
         return state

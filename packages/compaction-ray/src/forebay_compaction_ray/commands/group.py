@@ -107,7 +107,7 @@ def stop(gateway: Gateway, *, as_json: bool) -> None:
     if as_json:
         print_json({"address": gateway.address, "stops": True})
         return
-    click.echo(f"{gateway.address} stops when its jobs have ended")
+    click.echo(f"{gateway.address} stops when its jobs are done")
 
 
 @compaction.command("doctor")

@@ -210,7 +210,7 @@ class GatewayCore:
             self.stopping.set()
 
     def drain(self) -> None:
-        """Take no more jobs; `drained` is set when the last one has ended."""
+        """Take no more jobs; `drained` is set when the last one is done."""
         if self._draining_s is None:
             self._draining_s = self._now()
             self.draining.set()

@@ -19,7 +19,7 @@ class WorkerLostError(ForebayError):
 class WorkerHandle(Protocol):
     """One worker's process. The gateway's loop may make concurrent calls.
 
-    Every call raises `WorkerLostError` when the process has ended.
+    Every call raises `WorkerLostError` when the process has exited.
     """
 
     async def describe(self, marks: Mapping[str, str]) -> WorkerInfo:

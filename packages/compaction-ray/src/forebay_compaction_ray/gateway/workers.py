@@ -29,7 +29,7 @@ class WorkerPhase(enum.Enum):
     SUSPECT = "suspect"
     """It does not answer pings; it gets no jobs, and is killed if that continues."""
     DRAINING = "draining"
-    """It ends as soon as its jobs have ended."""
+    """It ends as soon as its jobs are done."""
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -56,7 +56,7 @@ class GatewayView:
     queue: int
     running: int
     finished: float
-    """Jobs that have ended since the gateway began."""
+    """Jobs that finished since the gateway began."""
     workers: Sequence[Worker]
     problems: Mapping[str, str]
     """Storage → why it cannot be used."""

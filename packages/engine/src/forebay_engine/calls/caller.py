@@ -125,7 +125,7 @@ class Caller:
     async def attempt(self, slot: WorkerSlot, argument: Any, end: float) -> tuple[Any, Any, float]:
         """Make one try as soon as it is allowed.
 
-        Returns the answer, the error, and the time at which all tries must have ended. The timeout
+        Returns the answer, the error, and the time at which all tries must be done. The timeout
         runs from the beginning of the first try; the wait for its turn does not count.
         """
         if self._places is None:
@@ -341,10 +341,10 @@ class Caller:
     async def _with_hedge(
         self, slot: WorkerSlot, answer: Any, error: BaseException | None
     ) -> tuple[Any, BaseException | None]:
-        """Choose between the first call, which has ended, and the second one."""
+        """Choose between the first call, which is done, and the second one."""
         hedge = slot.hedge
         if slot.hedge_won:
-            # The first call may have ended by itself at the same moment.
+            # The first call may be done by itself at the same moment.
             slot.hedge_won = False
             _take_back(slot)
             self.counts.hedges_won += 1
@@ -374,7 +374,7 @@ class Caller:
         return answer, None
 
     async def close(self) -> None:
-        """Cancel the remaining second calls and wait until they have ended."""
+        """Cancel the remaining second calls and wait until they are done."""
         for task in tuple(self._hedged):
             task.cancel()
         await asyncio.gather(*self._hedged, return_exceptions=True)

@@ -141,7 +141,7 @@ class KeptClient:
                 raise self._failure
 
     async def replace(self, broken: Any) -> None:
-        """Open a client in place of ``broken``, which is closed when its task has ended.
+        """Open a client in place of ``broken``, which is closed when its task is done.
 
         If many calls found it broken, the first one replaces it.
         """

@@ -18,7 +18,7 @@ _INSIDE: Final[ContextVar[CallPlace | None]] = ContextVar("forebay_place", defau
 
 
 class CallPlace:
-    """A place while one try has it; the try may have ended if a call within it still uses it."""
+    """A place while one try has it; the try may be done if a call within it still uses it."""
 
     __slots__ = ("_places", "argument", "lender", "lent", "line", "steps", "taken")
 
@@ -120,7 +120,7 @@ class CallPlaces:
     def _pass_on(self, lender: CallPlace | None) -> None:
         """Give a place that is free to the next call: one within ``lender``, or any."""
         while lender is not None and not lender.taken:
-            lender = lender.lender  # its try has ended while this call used its place
+            lender = lender.lender  # its try is done while this call used its place
         line = self.waiting if lender is None else lender.line
         while line:
             future, (argument, around) = line.popitem(last=False)

@@ -302,7 +302,7 @@ class Awaits:
             self.scheduler.calling += 1
 
     def end_wait(self, record: Record) -> None:
-        """Note that such a wait has ended."""
+        """Note the end of such a wait."""
         self.in_flight -= 1
         record.loop_waits -= 1
         if not record.loop_waits:
@@ -334,7 +334,7 @@ class LoopWait:
         self._awaited = awaited
 
     def _attach(self, callback: Callable[[Any], object], after: Any = None) -> None:
-        """Run ``callback`` as a step of the current record once the wait has ended."""
+        """Run ``callback`` as a step of the current record once the wait is done."""
         del after
         awaits = self._awaits
         scheduler = awaits.scheduler
@@ -458,7 +458,7 @@ class Child(Coroutine[Any, Any, Any]):
     def _step(self, run: Callable[..., Any], *arguments: Any) -> Any:
         scheduler: Any = self.record.scheduler
         scope, hooks = enter_scheduler(scheduler), sys.get_asyncgen_hooks()
-        # The loop's own hook would close a generator after the record has ended.
+        # The loop's own hook would close a generator after the record is done.
         sys.set_asyncgen_hooks(finalizer=scheduler.awaits.finalize)
         try:
             return scheduler.step_of_child(self, run, *arguments)

@@ -53,7 +53,7 @@ def may_be_cancelled(record: Record) -> bool:
 
 
 def cancel(record: Record) -> None:
-    """Cancel the coroutines of a record, or where all have ended its children.
+    """Cancel the coroutines of a record, or where all are done its children.
 
     Their ``finally`` blocks run, and what is chained to an answer that has not come does not.
     Coroutines come first: one that waits for a group of children cancels them itself, and a second
@@ -108,7 +108,7 @@ def cancel_all(scheduler: CancelledSteps, awaits: Awaits) -> None:
 
 
 def _run_to_the_ends(scheduler: CancelledSteps, awaits: Awaits, records: list[Record]) -> bool:
-    """Run cancelled records until they have ended or cannot go on; return false if it is late."""
+    """Run cancelled records until they are done or cannot go on; return false if it is late."""
     deadline = awaits.loop.time() + CLOSING_S
     # The loop's clock may stand still, as a `VirtualClock` does while code spins.
     awaits.must_stop_at = time.monotonic() + CLOSING_S

@@ -299,7 +299,7 @@ class Engine:
         self._spill()
 
     def process_broadcast(self, rows: Iterable[Any]) -> None:
-        """Run rows of the broadcast input, each after everything before it has ended.
+        """Run rows of the broadcast input, each after everything before it is done.
 
         Timers that were due when the micro-batch began have fired before the first one.
         """
@@ -345,7 +345,7 @@ class Engine:
         return timers.pending
 
     def drain(self) -> None:
-        """Run until every record has ended, and every due timer has fired."""
+        """Run until every record is done, and every due timer has fired."""
         self._raise_late_error()
         while self.fire_timers():
             pass
@@ -395,7 +395,7 @@ class Engine:
         return self.scheduler.rows_ready
 
     def take_rows(self) -> Sequence[Any]:
-        """Return the rows of the records that have ended since the last call."""
+        """Return the rows of the records that finished since the last call."""
         rows = self.scheduler.take_rows()
         self.counters.rows_out += len(rows)
         return rows

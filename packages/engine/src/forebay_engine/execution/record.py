@@ -114,7 +114,7 @@ class Record:
         self.error: Exception | None = None
         """An error with which it fails at its end, even if its code caught it."""
         self.ending = False
-        """Whether it was cancelled, and fails once its coroutines and children have ended."""
+        """Whether it was cancelled, and fails once its coroutines and children are done."""
         self.failed = False
         """Whether it has failed: nothing of it runs any more."""
 

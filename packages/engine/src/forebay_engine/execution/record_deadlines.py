@@ -1,4 +1,4 @@
-"""The times by which records must have ended: all have the same limit, so they are in order."""
+"""The times by which records must be done: all have the same limit, so they are in order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RecordDeadlines:
             self._arm()
 
     def remove(self, record: Record) -> None:
-        """Forget a record, which has ended."""
+        """Forget a record, which is done."""
         self._due.pop(record, None)
 
     def left_s(self) -> float | None:

@@ -534,7 +534,7 @@ def give_out_one(host: RecordHost, result: Any) -> None:
 
 
 def _drive_to(coroutine: Coroutine[Any, Any, Any], take: Callable[[Any], object]) -> None:
-    """Run a coroutine, and pass its result to ``take`` when it has ended."""
+    """Run a coroutine, and pass its result to ``take`` when it is done."""
     result = pending()
     drive(coroutine, result)
     if result._done:

@@ -81,7 +81,7 @@ class RecordSteps:
         self.coroutine = coroutine
         self._take = take
         self.ended = False
-        """Whether the coroutine has ended."""
+        """Whether the coroutine is done."""
         self.awaited: Any = _RUNS
         """The future that it waits for; ``None`` for a turn of the loop."""
         self._awaits = awaits

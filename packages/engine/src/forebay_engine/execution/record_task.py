@@ -24,10 +24,10 @@ class Interruptible(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether it is done."""
 
     def interrupt(self, message: Any) -> bool:
-        """End the wait with `asyncio.CancelledError`; return false if it has ended already."""
+        """End the wait with `asyncio.CancelledError`; return false if it is done already."""
 
 
 class RecordTask:
@@ -71,7 +71,7 @@ class RecordTask:
         self._steps = steps
 
     def forget_ended(self, running: Any | None) -> None:
-        """Forget a cancellation of a record other than ``running``: that one has ended."""
+        """Forget a cancellation of a record other than ``running``: that one is done."""
         if self.cancelled_record is not None and self.cancelled_record is not running:
             self.cancelled_record = None
             self._must_cancel = False
@@ -93,7 +93,7 @@ class RecordTask:
     def cancel(self, msg: Any = None) -> bool:
         """Raise `asyncio.CancelledError` in the record where it waits, or where it waits next.
 
-        Returns false if the record's coroutine has ended.
+        Returns false if the record's coroutine is done.
         """
         if self._steps is not None and self._steps.ended:
             return False

@@ -1,7 +1,7 @@
 """Decide which step of user code runs next, and when reads are sent to the backend's threads.
 
 A record that awaits only results from memory leaves no trace here. Every other record is held as a
-`Record` under its key until its function and every future that it made have ended; later records of
+`Record` under its key until its function and every future that it made are done; later records of
 that key queue behind it. Reads are collected into batches, which are sent when they are full or
 when nothing else can run: no access waits for a timer.
 """
@@ -165,7 +165,7 @@ class Scheduler:
         self.blocked = self.calling = 0
         """Records that wait for their keys, and those that wait for the loop or for children."""
         self.put_off: deque[Record] = deque()
-        """Records that have ended, and keep their keys until fewer records are calling."""
+        """Records that are done, and keep their keys until fewer records are calling."""
         self.current: Record | None = None
         self.tail: Answered[Any] = FRESH
         """The last request of the running record, while it needs no explicit order: once it is
@@ -173,8 +173,8 @@ class Scheduler:
         self.done = Done()
         """The future of writes while the record needs no explicit order."""
         self.rows_out: list[Any] = []
-        """Rows of records that have ended, followed by the running record's. Where records fail
-        alone, those that have ended leave it (`IsolatingScheduler`)."""
+        """Rows of records that are done, followed by the running record's. Where records fail
+        alone, those that are done leave it (`IsolatingScheduler`)."""
         self.mark = 0
         """The position in `rows_out` where the rows of the running record begin."""
         self.row: Any = None
@@ -352,7 +352,7 @@ class Scheduler:
             self._start_next(record)
 
     def _start_next(self, ended: Record) -> None:
-        """Start the records that waited for one that has ended, as far as they need not wait."""
+        """Start the records that waited for one that is done, as far as they need not wait."""
         waiting = ended.waiting
         while waiting:
             if self._calls_limit is not None and self._at_limit():
@@ -442,7 +442,7 @@ class Scheduler:
         return len(self.rows_out)
 
     def take_rows(self) -> Sequence[Any]:
-        """Return the rows of the records that have ended since the last call."""
+        """Return the rows of the records that finished since the last call."""
         rows = self.rows_out.copy()
         self.rows_out.clear()
         return rows

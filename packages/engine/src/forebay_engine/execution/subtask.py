@@ -6,7 +6,7 @@ conformance kit. A subtask is used by one thread, like this::
     with Subtask(function, HeapBackend, task, versions=versions, ...) as subtask:
         subtask.process(rows, keys, groups)     # any number of times
         rows = subtask.take_rows()              # at any time
-        subtask.drain()                         # every record has ended
+        subtask.drain()                         # every record is done
         last = subtask.take_rows()
         report = subtask.commit()               # snapshot_state; the version is durable
 
@@ -171,7 +171,7 @@ class Subtask:
             self.engine.process(rows, keys, groups, side)
 
     def process_broadcast(self, rows: Iterable[Any]) -> None:
-        """Run rows of the broadcast input, in order, each after everything before it has ended.
+        """Run rows of the broadcast input, in order, each after everything before it is done.
 
         Every subtask of the micro-batch gets the same rows, in the same order, before others.
         """
@@ -201,7 +201,7 @@ class Subtask:
             return self.engine.fire_timers()
 
     def end_event_time(self) -> None:
-        """Wait until every record has ended, and let all event-time timers be due.
+        """Wait until every record is done, and let all event-time timers be due.
 
         For the end of a bounded input; `fire_timers` and `drain` fire them. The watermark that is
         stored stays that of the rows.
@@ -219,7 +219,7 @@ class Subtask:
         return self.engine.take_rows()
 
     def drain(self) -> None:
-        """Wait until every record has ended and every due timer has fired.
+        """Wait until every record is done and every due timer has fired.
 
         `take_rows` then returns the last rows.
         """

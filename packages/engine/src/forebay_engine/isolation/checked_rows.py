@@ -7,7 +7,7 @@ from typing import Any
 
 
 class CheckedRows:
-    """Collects the rows of records that have ended, until they are taken.
+    """Collects the rows of records that are done, until they are taken.
 
     A record's rows are added together when it ends, or none of them if one does not fit. Runtimes
     that know the schema of the output override what is quicker with it.

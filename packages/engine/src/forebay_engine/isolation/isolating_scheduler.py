@@ -51,7 +51,7 @@ class IsolatingScheduler(Scheduler):
         super().__init__(*arguments, **named)
         self.journal = Journal()
         self.checked_rows = error_rows.checked_rows()
-        """The rows of records that have ended.
+        """The rows of records that are done.
 
         `rows_out` has the running record's, after those of no record, until a record ends: rows of
         the broadcast input, and what the loop's callbacks collect.
@@ -67,7 +67,7 @@ class IsolatingScheduler(Scheduler):
         return LOOPS[loop]
 
     def emit(self) -> None:
-        """Check the rows of the running record, which has ended, and emit them.
+        """Check the rows of the running record, which is done, and emit them.
 
         Rows of no record come before them. Those of the broadcast input are not complete while it
         visits keys.

@@ -83,9 +83,9 @@ class Killer(threading.Thread):
 
 
 def end(pids: Iterable[int]) -> None:
-    """Kill processes with SIGKILL; a process that has ended in the meantime is skipped."""
+    """Kill processes with SIGKILL; a process that has exited in the meantime is skipped."""
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        with contextlib.suppress(ProcessLookupError):  # it has exited by itself
             os.kill(pid, signal.SIGKILL)
 
 

@@ -75,7 +75,7 @@ class Screen:
         self.say(f"\nThe console is still at {url} Press Enter to end it.")
 
     def look_again(self, directory: DemoDirectory, script: Path) -> None:
-        """Print how to see the same in the browser when the demo has ended.
+        """Print how to see the same in the browser after the demo.
 
         ``script`` is what runs now, by its path: a clone's commands are not on the PATH.
         """
@@ -99,7 +99,7 @@ class Screen:
             )
 
     def batch(self, batch: BatchSummary) -> None:
-        """Print a micro-batch that has ended."""
+        """Print a completed micro-batch."""
         self.say(
             f"{month_name(batch.number)}: {batch.rows:,} flights in {batch.seconds:.2f} s; version "
             f"{batch.state.version}: {batch.state.keys:,} aircraft, {_bytes(batch.state.size)}, "

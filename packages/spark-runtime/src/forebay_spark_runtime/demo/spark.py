@@ -62,7 +62,7 @@ class DemoSpark:
     def close(self) -> None:
         """End Spark, its JVM and its Python workers."""
         self.session.stop()
-        # Otherwise py4j keeps reporting freed objects to the JVM, and complains that it has ended.
+        # Otherwise py4j keeps reporting freed objects to the JVM, and complains that it has exited.
         self._gateway.shutdown()
         self._process.stdin.close()
         try:

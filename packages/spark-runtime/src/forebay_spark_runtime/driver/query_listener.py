@@ -114,7 +114,7 @@ def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
     # complain that this process is gone.
     if context._jsc is None:
         return
-    with contextlib.suppress(Exception):  # py4j raises many kinds when its peer has gone
+    with contextlib.suppress(Exception):  # py4j raises many kinds when its peer is lost
         queries.removeListener(listener)
 
 

@@ -110,7 +110,7 @@ class CallEngine:
     async def run(self) -> None:
         """Make all calls; returns when every answer has been emitted.
 
-        The first failure cancels the other calls and is raised when they have ended. The answers
+        The first failure cancels the other calls and is raised when they are done. The answers
         emitted by then are a correct prefix (ordered) or part (unordered) of all answers.
         """
         began = self._clock()

@@ -119,7 +119,7 @@ class InputQueue:
         return None
 
     async def arrival(self) -> None:
-        """Wait until there may be rows, or the input has ended."""
+        """Wait until there may be rows, or the input is at its end."""
         turn = asyncio.get_running_loop().create_future()
         self._idle.append(turn)
         try:

@@ -198,10 +198,10 @@ class TaskRun:
         self._input_error: BaseException | None = None
         self._running: Future[None] | None = None
         self._ended = threading.Event()
-        """Set when the last call has ended, and the client is closed if it is not kept."""
+        """Set when the last call is done, and the client is closed if it is not kept."""
         self._carry_policy = policy
         self.left: list[tuple[RowSegment, int]] = []
-        """Rows that were not written, in order; complete when `chunks` has ended."""
+        """Rows that were not written, in order; complete when `chunks` is exhausted."""
         self.counts = Counts()
 
     def __enter__(self) -> Self:

@@ -82,8 +82,8 @@ class _Encoded(ScalarOfClass):
         """Accept bytes of the codec's own version; only the codec converts older ones."""
         if stored != self.description:
             raise UnreadableError(
-                f"{describe_type(stored)} cannot be read without the job's codec, which has gone "
-                f"on to {describe_type(self.description)}"
+                f"{describe_type(stored)} cannot be read without the job's codec, which is now "
+                f"{describe_type(self.description)}"
             )
 
 

@@ -116,7 +116,7 @@ class CompactionService(abc.ABC):
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         """Return the status of a job, at the latest after ``timeout_s`` seconds.
 
-        With a timeout it returns as soon as the job has ended.
+        With a timeout it returns as soon as the job is done.
         """
 
     @abc.abstractmethod
@@ -146,7 +146,7 @@ class CompactionService(abc.ABC):
         """
 
     def hand_over(self) -> None:  # noqa: B027 - a service may need no process
-        """Wait until no submitted job needs this process: it has ended, or runs elsewhere.
+        """Wait until no submitted job needs this process: it is done, or runs elsewhere.
 
         Called after its commit by a task whose process ends with it, as Spark's do without
         ``spark.python.worker.reuse``; the next process that opens the state finds the results.

@@ -72,7 +72,7 @@ class AsyncioFuture:
     def add_done_callback(
         self, fn: Callable[[Any], object], *, context: contextvars.Context | None = None
     ) -> None:
-        """Call ``fn`` with this future, in a turn of the loop after it has ended."""
+        """Call ``fn`` with this future, in a turn of the loop after it is done."""
         view = self._asyncio_view()
         view.callbacks.append((fn, context or contextvars.copy_context()))
         if view.ended or view.cancelled:
@@ -88,7 +88,7 @@ class AsyncioFuture:
     def cancel(self, msg: Any = None) -> bool:
         """End all waits there are; the access itself goes on and takes effect.
 
-        Returns false if it has ended already. From then on it is cancelled for the functions of
+        Returns false if it is done already. From then on it is cancelled for the functions of
         asyncio, and a later ``await`` gives the result all the same.
         """
         if self.done():

@@ -239,7 +239,7 @@ class RuntimeContext:
     ) -> None:
         """Call ``fn(key, state)`` for every key of this subtask that has the state.
 
-        For ``process_broadcast_element``. All calls have ended when this returns.
+        For ``process_broadcast_element``. All calls are done when this returns.
 
         :param descriptor: the descriptor of a state declared in ``open``.
         :param fn: a function of any form that a record method may have; rows that it returns or

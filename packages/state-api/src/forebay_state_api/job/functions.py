@@ -85,7 +85,7 @@ class KeyedBroadcastProcessFunction(TimedFunction, Generic[K, IN, BROADCAST, OUT
     def process_broadcast_element(self, row: BROADCAST, ctx: RuntimeContext) -> Any:
         """Handle one row of the broadcast input, in every subtask; no key is current.
 
-        Nothing else runs: every earlier record has ended, and later ones begin when it has ended.
+        Nothing else runs: every earlier record is done, and later ones begin when it is done.
         The copies of broadcast state stay equal only if what is written depends on nothing but the
         row and broadcast state. ``ctx.apply_to_keyed_state`` reads and writes keyed state. A row
         that is emitted here is emitted once by each subtask.

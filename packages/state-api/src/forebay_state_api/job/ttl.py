@@ -59,7 +59,7 @@ def _positive(instance: object, attribute: attrs.Attribute[int], value: object) 
 class CleanupIncrementally:
     """Each access of the state checks ``entries`` of its cells; optionally each record does too.
 
-    The checks of a micro-batch are made when its last record has ended, through all cells in turn,
+    The checks of a micro-batch are made after its last record, through all cells in turn,
     no cell twice. Lists and maps that are stored in one piece count as one cell.
     """
 

@@ -30,7 +30,7 @@ REQUESTS: Final = 3
 VERSIONS: Final = 100
 """Versions that a view goes back, if that many are stored or remembered."""
 SILENT_AFTER: Final = timedelta(minutes=3)
-"""A compaction that has shown no sign of life for this long has ended without a result."""
+"""A compaction that has shown no sign of life for this long ended without a result."""
 
 
 @attrs.frozen(kw_only=True)

@@ -125,7 +125,7 @@ class Follower:
         """Return what a state holds under each of ``keys``, all of one version.
 
         Unless the follower may change the timeline, raises `AbandonedTimelineError` once the query
-        has gone back behind the version that was shown, and `VersionGoneError` once that version
+        went back behind the version that was shown, and `VersionGoneError` once that version
         was deleted, as after its pin expired while the process was suspended.
         """
         with self._held() as shown:

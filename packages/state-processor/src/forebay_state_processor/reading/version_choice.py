@@ -192,5 +192,5 @@ class ReadFrom:
             asked = f"no version {version}"
         return ConfigurationError(
             f"{where} has {asked}; the newest complete one is {newest.version}. A version is final "
-            "when the query has gone on from it; provisional=True (--provisional) shows it before"
+            "when the query has continued from it; provisional=True (--provisional) shows it before"
         )

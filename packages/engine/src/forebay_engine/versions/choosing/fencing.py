@@ -99,7 +99,7 @@ def _enter_first(
     if own is None:
         raise _fenced(task, "its epoch disappeared")
     _check_newest(epochs, own, task)
-    if proposed.is_empty:  # an import may have ended meanwhile; one that ends from now on fails
+    if proposed.is_empty:  # an import may be done meanwhile; one that ends from now on fails
         proposed = _propose_fork(storage, task, epochs)
     return own, _decide(storage, task, proposed)
 
@@ -164,7 +164,7 @@ def _check_none_deleted(storage: ObjectStorage, task: Entering, epochs: Epochs) 
         if record is not None and ForkSource.is_imported(record.details):
             raise ConfigurationError(
                 f"operator {task.uid!r} in {storage.url} began with an imported version, which is "
-                "not stored any more, and its query has gone back to batch 0: import the state "
+                "not stored any more, and its query went back to batch 0: import the state "
                 "again under another name of the query, and start it with that name"
             )
 

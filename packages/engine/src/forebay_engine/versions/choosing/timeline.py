@@ -228,7 +228,7 @@ def _continued(
     listing = list_version(storage, origin.version).of_run(origin.run_key)
     if is_complete(listing):
         return origin
-    # The janitor deletes it when the run has gone on.
+    # The janitor deletes it when the run has continued.
     made = _newest_made(storage, run_key, record.since, epochs)
     if made is None:
         raise lost(storage, origin, listing, f"run {run_key} continues it")
