@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import traceback
 
 import pytest
 
@@ -55,6 +56,17 @@ def test_the_text_of_an_error(job):
     )
     assert lines[-1].strip() == 'raise LookupError("boom")'
     assert isinstance(failure.value.__cause__, LookupError)
+
+
+def test_a_traceback_shows_the_users_line_and_the_loop_that_called_it(job):
+    def fails(row, ctx):
+        raise LookupError("boom")
+
+    with pytest.raises(FunctionError) as failure:
+        job.run(fails, [("k", 1)])
+    lines = "".join(traceback.format_exception(failure.value)).splitlines()
+    assert '    raise LookupError("boom")' in lines
+    assert "    rows = fn(row, context)" in lines
 
 
 def test_the_blamed_record_is_the_one_that_failed(job):

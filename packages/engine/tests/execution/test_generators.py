@@ -9,12 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from forebay_engine.execution.generators import only_yields
+from forebay_engine.execution.record_loops import GENERATOR, PLAIN
 from forebay_engine.execution.record_methods import (
     flat_map_callable,
     map_callable,
     record_methods,
-    run_generators,
-    run_plain,
 )
 from forebay_state_api import (
     FlatMapFunction,
@@ -212,10 +211,10 @@ def with_context(row, ctx):
 
 @pytest.mark.parametrize("fn", [yielding, functools.partial(yielding), with_context])
 def test_a_generator_that_only_yields_costs_no_look(fn):
-    assert [method.runner for method in record_methods(fn)] == [run_generators]
-    assert [method.runner for method in record_methods(flat_map_callable(fn))] == [run_generators]
+    assert [method.form for method in record_methods(fn)] == [GENERATOR]
+    assert [method.form for method in record_methods(flat_map_callable(fn))] == [GENERATOR]
 
 
 @pytest.mark.parametrize("fn", [returning, returning_futures, lambda row, ctx: [row]])
 def test_others_are_looked_at(fn):
-    assert [method.runner for method in record_methods(fn)] == [run_plain]
+    assert [method.form for method in record_methods(fn)] == [PLAIN]

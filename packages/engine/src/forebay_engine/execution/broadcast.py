@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from forebay_engine.execution.record_methods import collected, give_out
+from forebay_engine.execution.returned_rows import collected, give_out
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.context import BroadcastAccess
 from forebay_state_api.job.futures import check_awaited, next_await

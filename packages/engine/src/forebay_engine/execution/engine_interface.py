@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import attrs
 
@@ -50,3 +50,9 @@ class RecordHost(Protocol):
     context: RuntimeContext
     rows_out: list[Any]
     """Rows that user code emitted and nobody has taken yet."""
+
+
+RecordFunction: TypeAlias = Callable[..., Any]
+"""Called with the row and the context."""
+Entries: TypeAlias = Iterator[tuple[Any, Any, int]]
+"""(row, key, key group) of each record."""

@@ -429,10 +429,6 @@ class Scheduler:
 
     # -- failures -----------------------------------------------------------------------------
 
-    def loop_of(self, loop: Callable[..., None]) -> Callable[..., None]:
-        """Return the loop that runs records in this scheduler's place of ``loop``."""
-        return loop
-
     def emit_unchecked(self) -> None:
         """Emit rows of no record, which fail the micro-batch if they do not fit."""
 

@@ -1,1 +1,1 @@
-"""Let a record fail alone (``on_error="column"``): journals of its changes, and its own loops."""
+"""Let a record fail alone (``on_error="column"``): its scheduler, and journals of its changes."""

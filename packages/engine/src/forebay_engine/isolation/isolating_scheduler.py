@@ -23,7 +23,6 @@ from forebay_engine.isolation.failed_record import (
     fails_alone,
     too_many,
 )
-from forebay_engine.isolation.isolating_loops import LOOPS
 from forebay_engine.isolation.journal import Journal, undo
 from forebay_state_api.job.futures import Dropped, of_failed_record
 
@@ -62,9 +61,6 @@ class IsolatingScheduler(Scheduler):
         self._times.append(self._closing)
 
     # -- the ends of records ------------------------------------------------------------------
-
-    def loop_of(self, loop: Callable[..., None]) -> Callable[..., None]:
-        return LOOPS[loop]
 
     def emit(self) -> None:
         """Check the rows of the running record, which is done, and emit them.
