@@ -64,7 +64,7 @@ def test_janitor_spares_what_is_young_by_default(forebay, stored, tmp_path):
 def test_janitor_names_what_it_does_not_find(forebay, tmp_path):
     result = forebay("janitor", "--state-dir", tmp_path, "--query", "q", "--uid", "op")
     assert isinstance(result.exception, ConfigurationError)
-    assert "no complete version of operator 'op'" in str(result.exception)
+    assert "no state of operator 'op'" in str(result.exception)
 
 
 def test_janitor_refuses_an_age_that_is_none(forebay, tmp_path):

@@ -108,4 +108,4 @@ def test_one_timeline_needs_no_choice(recover, job):
 
 def test_an_operator_without_versions(recover, tmp_path):
     (tmp_path / "q").mkdir()
-    assert "no complete version of operator 'op'" in str(recover().exception)
+    assert "no state of operator 'op'" in str(recover().exception)

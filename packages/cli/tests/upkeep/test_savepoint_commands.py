@@ -240,7 +240,7 @@ def test_nothing_to_keep(forebay, job):
     made = forebay("savepoint", "create", "mine", "--query", "q")
     assert "no such operator in" in str(made.exception)
     made = forebay("savepoint", "create", "mine", "--query", "q", "--uid", "one")
-    assert "no complete version of operator 'one'" in str(made.exception)
+    assert "no state of operator 'one'" in str(made.exception)
 
 
 SCHEMA = ("state", "schema", "--query", "q", "--uid", "one", "--provisional")
@@ -296,7 +296,7 @@ def test_a_uid_that_is_mistyped(forebay, job):
     write(job("two"), 1)
     result = forebay("state", "schema", "--query", "q", "--uid", "jion")
     assert result.exit_code != 0
-    assert "no state of operator 'jion' in " in str(result.exception)
+    assert "no state of operator 'jion' is stored in " in str(result.exception)
     assert "query 'q' has state of 'one', 'two'" in str(result.exception)
     result = forebay("state", "schema", "--query", "p", "--uid", "one")
     assert "nothing is stored of query 'p'; there are 'q' ('one', 'two')" in str(result.exception)

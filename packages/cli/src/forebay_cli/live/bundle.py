@@ -16,16 +16,15 @@ import click
 
 from forebay_cli.live.bundled_operator import bundled_operator
 from forebay_cli.options.conf import conf_options
+from forebay_cli.options.operators import of_query_option, of_uid_option, operators_in
 from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import text_of
-from forebay_engine.versions.format.directory_contents import what_is_there
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import InstalledPlugin, plugins
 from forebay_state_api.settings import PREFIX
 from forebay_state_api.settings.redaction import MASK
 from forebay_state_api.storage.urls import located, scheme_of
-from forebay_state_processor.observing import stored_operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +53,8 @@ address, and no secret. Look at it before you send it: each file is JSON.
 
 @click.command("bundle")
 @state_dir_option
-@click.option("--query", help="Operators of this query only.")
-@click.option("--uid", help="Operators of this uid only.")
+@of_query_option
+@of_uid_option
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -107,10 +106,7 @@ def _contents(  # noqa: PLR0917 - one caller
     progress: Progress,
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file."""
-    operators = stored_operators(root, query=query, uid=uid)
-    if not operators:
-        there = what_is_there(root, query, uid)
-        raise ConfigurationError(f"no such operator in {root.url}: {there}")
+    operators = operators_in(root, query, uid)
     yield "README.txt", _README
     yield "versions.json", _json({"made": now, **_versions()})
     storage = scheme_of(located(state_dir)) or "file"

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import click
 
-from forebay_cli.options.conf import conf_options
-from forebay_cli.options.one_operator import (
-    no_complete_version,
-    one_operator,
-    query_option,
-    uid_option,
-)
-from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.options.operators import operator_options
 from forebay_cli.output.report import json_option, print_json
 from forebay_engine.versions.cleaning.deleted_figures import KEPT_VERSIONS
+from forebay_engine.versions.format.directory_contents import nothing_stored
 from forebay_engine.versions.format.manifest import read_manifest
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError
@@ -28,17 +22,14 @@ from forebay_state_processor.observing.explaining import slowest_of
 if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.settings import Settings
     from forebay_state_processor.observing import Timeline, VersionFigures
+    from forebay_state_processor.reading.version_choice import ReadFrom
 
 _COMPARED: Final = 100
 """Versions among which the slowest one is found, and with which one is compared."""
 
 
 @click.command("explain")
-@state_dir_option
-@query_option
-@uid_option
 @click.option(
     "--batch",
     type=click.IntRange(min=0),
@@ -46,26 +37,16 @@ _COMPARED: Final = 100
     show_default=f"the slowest of the last {_COMPARED}, if possible not the first after a start",
 )
 @json_option
-@conf_options
-def explain(
-    state_dir: str,
-    query: str | None,
-    uid: str | None,
-    batch: int | None,
-    settings: Settings,
-    *,
-    as_json: bool,
-) -> None:
+@operator_options
+def explain(*, batch: int | None, read: ReadFrom, as_json: bool) -> None:
     """Say in one paragraph why a micro-batch took long, and what changes it.
 
     It names the slowest phase and subtask, the likely cause and the setting, with their numbers.
     """
-    root = state_directory(state_dir, settings)
-    operator = one_operator(root, query, uid)
-    storage = operator.storage(root)
+    storage = read.storage
     timeline = _timeline(storage, batch)
     if not timeline.versions:
-        raise no_complete_version(root, operator.query, operator.uid)
+        raise nothing_stored(storage, read.uid)
     version = _chosen(timeline, batch, storage.url)
     evidence = Evidence.of(version, timeline, _manifest(storage, version))
     if evidence is None:
@@ -75,9 +56,9 @@ def explain(
         )
     found = explained(evidence)
     if as_json:
-        print_json({"query": operator.query, "uid": operator.uid, **attrs.asdict(found)})
+        print_json({"query": read.query, "uid": read.uid, **attrs.asdict(found)})
         return
-    click.echo(f"{operator.query} / {operator.uid}")
+    click.echo(f"{read.query} / {read.uid}")
     click.echo(found.text)
 
 

@@ -14,6 +14,7 @@ from rich.live import Live
 from forebay_cli.live.top_screen import TopScreen
 from forebay_cli.options.conf import conf_options
 from forebay_cli.options.durations import duration
+from forebay_cli.options.operators import of_query_option, of_uid_option
 from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_cli.output.report import json_option, print_json
 from forebay_cli.output.rich_console import console
@@ -34,8 +35,8 @@ _PIPE_COLUMNS: Final = 120
 
 @click.command("top")
 @state_dir_option
-@click.option("--query", help="Operators of this query only.")
-@click.option("--uid", help="Operators of this uid only.")
+@of_query_option
+@of_uid_option
 @click.option(
     "--interval", callback=duration, default="2s", show_default=True, help="Time between reads."
 )

@@ -11,12 +11,11 @@ import click
 
 from forebay_cli.options.conf import conf_values
 from forebay_cli.options.function import loaded_function
-from forebay_cli.options.one_operator import query_option, uid_option
+from forebay_cli.options.operators import query_option, stored_operator, uid_option
 from forebay_cli.options.state_directory import state_dir_option
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json
 from forebay_cli.state.input_tables import input_tables
-from forebay_cli.state.source import stored_operator
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_processor.importing.first_version import Imported, import_tables, new_operator
 from forebay_state_processor.importing.replacing import Replaced, open_next_version, replace_version

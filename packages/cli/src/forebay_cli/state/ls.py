@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forebay_cli.options.conf import conf_values
+from forebay_cli.options.operators import of_query_option
 from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command("ls")
 @state_dir_option
-@click.option("--query", help="Only this query.")
+@of_query_option
 @json_option
 @conf_values
 def list_state(

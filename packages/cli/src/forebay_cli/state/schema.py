@@ -8,10 +8,8 @@ from typing import Any, Final
 import attrs
 import click
 
-from forebay_cli.options.conf import conf_options
 from forebay_cli.options.function import loaded_function
-from forebay_cli.options.one_operator import one_operator, query_option, uid_option
-from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.options.operators import operator_options
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
 from forebay_cli.state.shown_state import finality_text
@@ -26,7 +24,6 @@ from forebay_state_api.codecs import describe_type
 from forebay_state_api.codecs.field_changes import FieldChange
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import Settings
 from forebay_state_processor.reading.operator_state_rows import operator_states_of
 from forebay_state_processor.reading.snapshot import snapshot_of
 from forebay_state_processor.reading.stored_states import states_of
@@ -49,27 +46,21 @@ _UNITS: Final = {
 
 
 @click.command("schema")
-@state_dir_option
-@query_option
-@uid_option
 @version_option
 @provisional_option
 @click.option("--function", metavar="MODULE:NAME", help="A function to check.")
 @click.option("--key", metavar="TYPE", help="The key column's type, or 'name type, name type'.")
 @click.option("--sizes", is_flag=True, help="Read how many bytes are stored of each state.")
 @json_option
-@conf_options
+@operator_options
 @click.pass_context
-def show_schema(  # noqa: PLR0917 - click passes them by name
+def show_schema(
     context: click.Context,
-    state_dir: str,
-    query: str | None,
-    uid: str | None,
+    *,
     version: str | None,
     function: str | None,
     key: str | None,
-    settings: Settings,
-    *,
+    read: ReadFrom,
     provisional: bool,
     sizes: bool,
     as_json: bool,
@@ -81,20 +72,16 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     if it cannot, 3 if values would lose a field or an enumeration's member, and 0 otherwise. Its
     ``open`` is called.
     """
-    root = state_directory(state_dir, settings)
-    operator = one_operator(root, query, uid)
-    storage, uid = operator.storage(root), operator.uid
     checked = None if function is None else loaded_function(function)
-    read = ReadFrom(storage=storage, query=operator.query, uid=uid, settings=settings)
     source = StateSource(read=read, provisional=provisional, show_expired=True)
     shown = source.choose(version)
     at = shown.at
     with shown_progress() as progress:
         reader = open_version(
-            storage, uid=uid, version=at.version, run_key=at.run_key, progress=progress
+            read.storage, uid=read.uid, version=at.version, run_key=at.run_key, progress=progress
         )
     with reader:
-        check = _NO_CHECK if checked is None else _check(checked, reader, settings)
+        check = _NO_CHECK if checked is None else _check(checked, reader, read)
         misfit = _key_misfit(reader, key)
         found = _sizes(read, shown) if sizes else None
         plain = _plain(reader, shown, check, misfit, found)
@@ -108,10 +95,9 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
             context.exit(DROPS)
 
 
-def _check(function: Any, reader: VersionReader, settings: Settings) -> schema.FunctionCheck:
+def _check(function: Any, reader: VersionReader, read: ReadFrom) -> schema.FunctionCheck:
     backend = plugins().backend(reader.manifests[0].backend)
-    options = settings.options_of(backend.name)
-    return schema.check_function(function, reader, backend, options)
+    return schema.check_function(function, reader, backend, read.options_of(backend))
 
 
 def _sizes(read: ReadFrom, shown: Shown) -> Mapping[str, int]:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
-from forebay_cli.options.conf import conf_options
-from forebay_cli.options.one_operator import one_operator, query_option, uid_option
-from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.options.operators import operator_options
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
 from forebay_cli.state.shown_state import finality_text
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.progress import Progress
-    from forebay_state_api.settings import Settings
 
 _LARGEST: Final = 10
 """Number of key groups that are shown by default."""
@@ -88,23 +85,17 @@ def skew_of(shares: Sequence[Share]) -> float:
 
 
 @click.command("skew")
-@state_dir_option
-@query_option
-@uid_option
 @version_option
 @provisional_option
 @click.option("--count-keys", is_flag=True, help="Read the state and count keys, on any backend.")
 @click.option("--all-groups", is_flag=True, help=f"Show all key groups, not {_LARGEST} of them.")
 @json_option
-@conf_options
+@operator_options
 def show_skew(
     *,
-    state_dir: str,
-    query: str | None,
-    uid: str | None,
     version: str | None,
     provisional: bool,
-    settings: Settings,
+    read: ReadFrom,
     count_keys: bool,
     all_groups: bool,
     as_json: bool,
@@ -114,16 +105,12 @@ def show_skew(
     Below it are the largest key groups: a key group is the smallest part that a rescale moves.
     Where files hold all key groups of a subtask, those with most keys or rows come first.
     """
-    root = state_directory(state_dir, settings)
-    operator = one_operator(root, query, uid)
-    storage, uid = operator.storage(root), operator.uid
-    read = ReadFrom(storage=storage, query=operator.query, uid=uid, settings=settings)
     shown = StateSource(read=read, provisional=provisional, show_expired=True).choose(version)
     at = shown.at
     with (
         shown_progress() as progress,
         open_version(
-            storage, uid=uid, version=at.version, run_key=at.run_key, progress=progress
+            read.storage, uid=read.uid, version=at.version, run_key=at.run_key, progress=progress
         ) as reader,
     ):
         keys = _counted(read, shown, progress) if count_keys else None

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import attrs
 import click
 
-from forebay_cli.options.conf import conf_values
-from forebay_cli.options.one_operator import one_operator, query_option, uid_option
-from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.options.operators import operator_options
 from forebay_engine.versions.choosing.finality import Shown
 from forebay_state_processor.reading.history_positions import START, Position
 from forebay_state_processor.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings, version_named
+from forebay_state_processor.reading.version_choice import ReadFrom, version_named
 
 T = TypeVar("T")
 
@@ -61,34 +59,18 @@ provisional_option: Final = click.option(
 def state_source(command: Callable[..., T]) -> Callable[..., T]:
     """Add the options that name an operator; the command receives ``source``."""
 
+    @operator_options
+    @provisional_option
+    @click.option(
+        "--show-expired", is_flag=True, help="Show what has expired at the version's time."
+    )
     @functools.wraps(command)
     def with_source(
-        *args: Any,
-        state_dir: str,
-        query: str | None,
-        uid: str | None,
-        conf: Mapping[str, str],
-        provisional: bool,
-        show_expired: bool,
-        **given: Any,
+        *args: Any, read: ReadFrom, provisional: bool, show_expired: bool, **given: Any
     ) -> T:
-        read = stored_operator(state_dir, query, uid, conf)
         source = StateSource(read=read, provisional=provisional, show_expired=show_expired)
         return command(*args, source=source, **given)
 
-    for option in reversed(
-        (
-            state_dir_option,
-            query_option,
-            uid_option,
-            provisional_option,
-            click.option(
-                "--show-expired", is_flag=True, help="Show what has expired at the version's time."
-            ),
-            conf_values,
-        )
-    ):
-        with_source = option(with_source)
     return with_source
 
 
@@ -98,16 +80,3 @@ version_option: Final = click.option(
 namespace_option: Final = click.option(
     "--namespace", help="The namespace.", show_default="the default one"
 )
-
-
-def stored_operator(
-    state_dir: str, query: str | None, uid: str | None, conf: Mapping[str, str]
-) -> ReadFrom:
-    """Return the stored operator with these names, where ``None`` stands for any.
-
-    Raises `ConfigurationError` unless there is exactly one; it lists those that there are.
-    """
-    settings = reader_settings(conf)
-    root = state_directory(state_dir, settings)
-    one = one_operator(root, query, uid)
-    return ReadFrom.with_settings(root, query=one.query, uid=one.uid, settings=settings)

@@ -10,7 +10,7 @@ import click
 
 from forebay_cli.options.conf import conf_options
 from forebay_cli.options.durations import duration
-from forebay_cli.options.one_operator import no_complete_version
+from forebay_cli.options.operators import operator_options
 from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_findings, print_json
@@ -18,11 +18,8 @@ from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.choosing.timeline import newest_complete
 from forebay_engine.versions.cleaning.janitor import Janitor, JanitorPass
 from forebay_engine.versions.cleaning.storage_probe import ProbeFinding, examine
-from forebay_engine.versions.format import layout
-from forebay_engine.versions.format.directory_contents import name_of
+from forebay_engine.versions.format.directory_contents import nothing_stored
 from forebay_engine.versions.format.epochs import list_epochs
-from forebay_engine.versions.format.folder import OperatorStorage
-from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import UnknownPluginError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import MOST_RETENTION, Settings
@@ -31,11 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
+    from forebay_state_processor.reading.version_choice import ReadFrom
+
 
 @click.command("janitor")
-@state_dir_option
-@click.option("--query", required=True, help="The query's id.")
-@click.option("--uid", required=True, help="The operator's uid.")
 @click.option(
     "--retention",
     type=click.IntRange(1, MOST_RETENTION),
@@ -52,24 +48,14 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @json_option
-@conf_options
-def janitor(  # noqa: PLR0917 - click passes them by name
-    state_dir: str,
-    query: str,
-    uid: str,
-    retention: int,
-    min_age: timedelta,
-    settings: Settings,
-    *,
-    dry_run: bool,
-    as_json: bool,
+@operator_options
+def janitor(
+    *, retention: int, min_age: timedelta, read: ReadFrom, dry_run: bool, as_json: bool
 ) -> None:
     """Delete the parts of one operator's state that nobody can open any more."""
-    root = state_directory(state_dir, settings)
-    storage = OperatorStorage(root, layout.operator_folder(query, uid))
-    sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
+    sweep = _swept(read, retention, min_age, dry_run=dry_run)
     if not dry_run:
-        _clear(storage, uid, settings)
+        _clear(read)
     if as_json:
         plain = attrs.asdict(sweep)
         print_json({**plain, "names": list(sweep.names), "dry_run": dry_run})
@@ -82,13 +68,12 @@ def janitor(  # noqa: PLR0917 - click passes them by name
         click.echo("a newer run of the query appeared: stopped early, run this again")
 
 
-def _swept(
-    storage: OperatorStorage, uid: str, retention: int, min_age: timedelta, *, dry_run: bool
-) -> JanitorPass:
+def _swept(read: ReadFrom, retention: int, min_age: timedelta, *, dry_run: bool) -> JanitorPass:
+    storage = read.storage
     epochs = list_epochs(storage)
     newest, version = epochs.newest(), newest_complete(storage, epochs)
     if newest is None or version is None:
-        raise no_complete_version(storage.root, name_of(storage.folder.partition("/")[0]), uid)
+        raise nothing_stored(storage, read.uid)
     with shown_progress() as progress:
         sweeper = Janitor(
             storage,
@@ -101,17 +86,17 @@ def _swept(
         return sweeper.sweep(version.version)
 
 
-def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:
+def _clear(read: ReadFrom) -> None:
     """Have the backend that stores the operator delete what it holds outside its files."""
-    with open_version(storage, uid=uid) as reader:
+    with open_version(read.storage, uid=read.uid) as reader:
         name = reader.manifests[0].backend
     try:
         backend = plugins().backend(name)
     except UnknownPluginError:
         click.echo(f"the backend {name!r} is not installed here: what it keeps elsewhere stays")
         return
-    budget_s = settings["storage.retry-budget"]
-    backend.clear(storage, settings.options_of(name), retry_budget_s=budget_s)
+    budget_s = read.settings["storage.retry-budget"]
+    backend.clear(read.storage, read.options_of(backend), retry_budget_s=budget_s)
 
 
 @click.command("doctor")

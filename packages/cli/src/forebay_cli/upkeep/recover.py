@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forebay_cli.options.conf import conf_options
-from forebay_cli.options.one_operator import (
-    no_complete_version,
-    one_operator,
-    query_option,
-    uid_option,
-)
-from forebay_cli.options.state_directory import state_dir_option, state_directory
+from forebay_cli.options.operators import operator_options
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
 from forebay_engine.versions.choosing.heads import Head, list_heads, recovery_for
 from forebay_engine.versions.choosing.recovery import put_recovery, read_recovery
+from forebay_engine.versions.format.directory_contents import nothing_stored
 from forebay_engine.versions.format.epochs import Epochs, list_epochs
 from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_processor.reading.feed import ChangeFeed
@@ -28,42 +22,27 @@ from forebay_state_processor.reading.version_choice import ReadFrom
 
 if TYPE_CHECKING:
     from forebay_state_api.progress import Progress
-    from forebay_state_api.settings import Settings
 
 _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "application")
 
 
 @click.command("recover")
-@state_dir_option
-@query_option
-@uid_option
 @click.option("--choose", metavar="RUN", help="The run whose timeline continues.")
 @json_option
-@conf_options
-def recover(
-    state_dir: str,
-    query: str | None,
-    uid: str | None,
-    choose: str | None,
-    settings: Settings,
-    *,
-    as_json: bool,
-) -> None:
+@operator_options
+def recover(*, choose: str | None, read: ReadFrom, as_json: bool) -> None:
     """Print the timelines of an operator's state, or choose the one that continues.
 
     There are several after a checkpoint was copied or set back, and after two drivers ran at once.
     Stop the query before you choose. An abandoned timeline stays stored until the janitor deletes
     it, and you can choose it again until then.
     """
-    root = state_directory(state_dir, settings)
-    operator = one_operator(root, query, uid)
-    storage, uid = operator.storage(root), operator.uid
+    storage = read.storage
     epochs = list_epochs(storage)
     heads = list_heads(storage, epochs)
     if not heads:
-        raise no_complete_version(root, operator.query, uid)
+        raise nothing_stored(storage, read.uid)
     if choose is None:
-        read = ReadFrom(storage=storage, query=operator.query, uid=uid, settings=settings)
         _show(read, heads, epochs, as_json=as_json)
         return
     head = _chosen(heads, choose)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from forebay_cli.options.conf import conf_options
+from forebay_cli.options.operators import (
+    of_query_option,
+    operators_in,
+    operators_of_query,
+    query_option,
+)
 from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
@@ -21,7 +26,7 @@ from forebay_engine.versions.choosing.savepoints import (
 )
 from forebay_engine.versions.choosing.timeline import newest_complete
 from forebay_engine.versions.format import layout
-from forebay_engine.versions.format.directory_contents import what_is_there
+from forebay_engine.versions.format.directory_contents import nothing_stored
 from forebay_engine.versions.format.epochs import list_epochs
 from forebay_engine.versions.format.folder import OperatorStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
@@ -29,8 +34,8 @@ from forebay_state_api.errors import ConfigurationError, StorageError
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.settings import Settings
+    from forebay_state_processor.observing.operators import StoredOperator
 
-_query = click.option("--query", required=True, help="The query's id, or the operator's query=.")
 _uids = click.option(
     "--uid", "uids", multiple=True, help="An operator's uid.", show_default="all of the query"
 )
@@ -47,7 +52,7 @@ def savepoint() -> None:
 @savepoint.command("create")
 @click.argument("name")
 @state_dir_option
-@_query
+@query_option
 @_uids
 @click.option(
     "--version",
@@ -60,7 +65,7 @@ def savepoint() -> None:
 def create(  # noqa: PLR0917 - click passes them by name
     name: str,
     state_dir: str,
-    query: str,
+    query: str | None,
     uids: tuple[str, ...],
     version: int | None,
     settings: Settings,
@@ -69,72 +74,69 @@ def create(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Keep one version of a query's operators as NAME. Nothing is copied."""
     root = state_directory(state_dir, settings)
-    chosen = _chosen(root, query, uids)
+    chosen = operators_of_query(root, query, uids)
     if version is None:
-        version = min(_newest(storage, uid) for uid, storage in chosen)
-    made: list[tuple[str, ObjectStorage, Savepoint]] = []
+        version = min(_newest(one.storage(root), one.uid) for one in chosen)
+    made: list[tuple[StoredOperator, Savepoint]] = []
     try:
         with shown_progress() as progress:
-            for uid, storage in chosen:
-                saved = create_savepoint(storage, name, uid=uid, version=version, progress=progress)
-                made.append((uid, storage, saved))
+            for one in chosen:
+                saved = create_savepoint(
+                    one.storage(root), name, uid=one.uid, version=version, progress=progress
+                )
+                made.append((one, saved))
     except BaseException:
-        for uid, place, _ in made:
+        for one, _ in made:
             with suppress(StorageError):  # the first error matters; `savepoint list` shows the rest
-                delete_savepoint(place, name, uid=uid)
+                delete_savepoint(one.storage(root), name, uid=one.uid)
         raise
     if as_json:
-        print_json([_plain(query, uid, saved) for uid, _, saved in made])
+        print_json([_plain(one, saved) for one, saved in made])
         return
-    for uid, _, saved in made:
-        click.echo(f"{uid}: version {saved.version}, {saved.bytes:,} bytes, {saved.backend}")
+    for one, saved in made:
+        click.echo(f"{one.uid}: version {saved.version}, {saved.bytes:,} bytes, {saved.backend}")
 
 
 @savepoint.command("list")
 @state_dir_option
-@click.option("--query", help="Of this query only.")
+@of_query_option
 @json_option
 @conf_options
 def list_all(state_dir: str, query: str | None, settings: Settings, *, as_json: bool) -> None:
     """Print savepoints, and forks that hold files of a query."""
     root = state_directory(state_dir, settings)
-    queries = root.list_folders() if query is None else [layout.escaped(query, "the query")]
-    operators = [(folder, *one) for folder in queries for one in _operators(root, folder)]
-    if not operators:
-        there = what_is_there(root, query)
-        raise ConfigurationError(f"no such operator in {root.url}: {there}")
     found = []
-    for folder, uid, storage in operators:
-        name = layout.unescaped(folder)
-        found += [_plain(name, uid, one) for one in list_savepoints(storage)]
+    for one in operators_in(root, query):
+        storage = one.storage(root)
+        found += [_plain(one, saved) for saved in list_savepoints(storage)]
         holders = [held for held in lasting_holders(storage) if held.startswith(FORK)]
-        found += [_plain_fork(name, uid, holder) for holder in holders]
+        found += [_plain_fork(one, holder) for holder in holders]
     if as_json:
         print_json(found)
         return
     print_table(_COLUMNS, [one.values() for one in found])
 
 
-def _plain(query: str, uid: str, saved: Savepoint) -> dict[str, Any]:
-    values = (query, uid, saved.name, saved.version, saved.backend, saved.bytes, saved.made)
+def _plain(one: StoredOperator, saved: Savepoint) -> dict[str, Any]:
+    values = (one.query, one.uid, saved.name, saved.version, saved.backend, saved.bytes, saved.made)
     return dict(zip(_COLUMNS, values, strict=True))
 
 
-def _plain_fork(query: str, uid: str, holder: str) -> dict[str, Any]:
-    return dict(zip(_COLUMNS, (query, uid, holder, None, None, None, None), strict=True))
+def _plain_fork(one: StoredOperator, holder: str) -> dict[str, Any]:
+    return dict(zip(_COLUMNS, (one.query, one.uid, holder, None, None, None, None), strict=True))
 
 
 @savepoint.command("delete")
 @click.argument("name")
 @state_dir_option
-@_query
+@query_option
 @_uids
 @json_option
 @conf_options
 def delete(
     name: str,
     state_dir: str,
-    query: str,
+    query: str | None,
     uids: tuple[str, ...],
     settings: Settings,
     *,
@@ -145,52 +147,35 @@ def delete(
     "fork QUERY/UID", as in the list, releases the files of a fork whose folder was deleted.
     """
     root = state_directory(state_dir, settings)
-    chosen = _chosen(root, query, uids)
-    for uid, storage in chosen:
+    chosen = operators_of_query(root, query, uids)
+    for one in chosen:
         if name.startswith(FORK):
-            _release_fork(root, storage, name, uid)
+            _release_fork(root, one, name)
         else:
-            delete_savepoint(storage, name, uid=uid)
+            delete_savepoint(one.storage(root), name, uid=one.uid)
         if not as_json:
-            click.echo(f"{uid}: deleted {name}")
+            click.echo(f"{one.uid}: deleted {name}")
     if as_json:
-        print_json([{"query": query, "uid": uid, "savepoint": name} for uid, _ in chosen])
+        print_json([{"query": one.query, "uid": one.uid, "savepoint": name} for one in chosen])
 
 
 FORK = "fork "
 """Prefix of the holder of a fork's pin."""
 
 
-def _release_fork(root: ObjectStorage, storage: ObjectStorage, holder: str, uid: str) -> None:
+def _release_fork(root: ObjectStorage, source: StoredOperator, holder: str) -> None:
+    storage = source.storage(root)
     fork = OperatorStorage(root, holder.removeprefix(FORK))
     if fork.list(layout.SOURCES):
         raise ConfigurationError(f"{holder!r} still exists in {fork.url}; delete its folder first")
     if not delete_holder(storage, holder):
-        raise ConfigurationError(f"operator {uid!r} in {storage.url} is not held by {holder!r}")
+        raise ConfigurationError(
+            f"operator {source.uid!r} in {storage.url} is not held by {holder!r}"
+        )
 
 
-def _operators(root: ObjectStorage, folder: str) -> Iterator[tuple[str, OperatorStorage]]:
-    for part in root.list_folders(folder):
-        yield layout.unescaped(part), OperatorStorage(root, f"{folder}/{part}")
-
-
-def _chosen(
-    root: ObjectStorage, query: str, uids: Sequence[str]
-) -> list[tuple[str, OperatorStorage]]:
-    """Return the named operators, or all of the query."""
-    if uids:
-        return [(u, OperatorStorage(root, layout.operator_folder(query, u))) for u in uids]
-    found = list(_operators(root, layout.escaped(query, "the query")))
-    if not found:
-        there = what_is_there(root, query)
-        raise ConfigurationError(f"no such operator in {root.url}: {there}")
-    return found
-
-
-def _newest(storage: ObjectStorage, uid: str) -> int:
+def _newest(storage: OperatorStorage, uid: str) -> int:
     newest = newest_complete(storage, list_epochs(storage))
     if newest is None:
-        raise ConfigurationError(
-            f"no complete version of operator {uid!r} is stored in {storage.url}"
-        )
+        raise nothing_stored(storage, uid)
     return newest.version

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from forebay_engine.versions.format.directory_contents import what_is_there
-from forebay_state_api.errors import ConfigurationError
+from forebay_engine.versions.format.directory_contents import no_such_operator
 from forebay_state_processor.observing.operators import StoredOperator, find_operators
 from forebay_state_processor.observing.parallel_requests import for_each
 from forebay_state_processor.observing.watching import REQUESTS, OperatorView, OperatorWatch
@@ -61,7 +60,9 @@ class DirectoryWatch:
             self._look(1 if looks and self._searches else REQUESTS)
         found = {one: view for one, view in self._views.items() if view.listing.objects}
         if self._has_all and not (found or self._problems):
-            raise next(iter(self._unlisted.values()), None) or self._nothing()
+            raise next(iter(self._unlisted.values()), None) or no_such_operator(
+                self._root, self._query, self._uid
+            )
         self._refreshes += 1
         return found
 
@@ -106,10 +107,6 @@ class DirectoryWatch:
                 self._views[one] = seen
         if self._problems and self._problems.keys() == self._watches.keys():
             raise next(iter(self._problems.values()))
-
-    def _nothing(self) -> ConfigurationError:
-        there = what_is_there(self._root, self._query, self._uid)
-        return ConfigurationError(f"no such operator in {self._root.url}: {there}")
 
 
 def _refreshed(watch: OperatorWatch, requests: int) -> OperatorView | Exception | None:

@@ -14,7 +14,7 @@ from forebay_engine.versions.choosing.opening import absent
 from forebay_engine.versions.choosing.reader import VersionReader, gone, open_version
 from forebay_engine.versions.choosing.savepoints import read_savepoint
 from forebay_engine.versions.choosing.timeline import newest_complete
-from forebay_engine.versions.format.directory_contents import what_is_there
+from forebay_engine.versions.format.directory_contents import nothing_stored
 from forebay_engine.versions.format.epochs import RunVersion, list_epochs
 from forebay_engine.versions.format.folder import OperatorStorage
 from forebay_engine.versions.format.layout import operator_folder
@@ -171,10 +171,7 @@ class ReadFrom:
         newest = newest_complete(self.storage, list_epochs(self.storage))
         where = f"operator {self.uid!r} in {self.storage.url}"
         if newest is None:
-            return ConfigurationError(
-                f"no state of {where} is stored: "
-                f"{what_is_there(self.storage.root, self.query, self.uid)}"
-            )
+            return nothing_stored(self.storage, self.uid)
         if version == 0:
             return ConfigurationError(
                 f"version 0 of {where} is the empty one before the first micro-batch, of which "

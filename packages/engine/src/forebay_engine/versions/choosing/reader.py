@@ -15,7 +15,7 @@ from forebay_engine.versions.choosing import opening
 from forebay_engine.versions.choosing.pins import LEASE, Pin
 from forebay_engine.versions.choosing.recovery import read_recovery
 from forebay_engine.versions.choosing.timeline import newest_complete
-from forebay_engine.versions.format.directory_contents import name_of, what_is_there
+from forebay_engine.versions.format.directory_contents import nothing_stored
 from forebay_engine.versions.format.epochs import RunVersion, list_epochs
 from forebay_engine.versions.format.folder import OperatorStorage, data_folder
 from forebay_engine.versions.format.markers import list_version, marked_versions
@@ -175,13 +175,9 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> RunVersion
                 raise opening.incomplete(listing, uid, storage.url)
             return RunVersion(version=marked, run_key=complete[0])
     wanted = "" if version is None else f" at or below version {version}"
-    there = ""
     if isinstance(storage, OperatorStorage):
-        query, _, _ = storage.folder.rpartition("/")
-        there = f": {what_is_there(storage.root, name_of(query), uid)}"
-    raise ConfigurationError(
-        f"no state of operator {uid!r} is stored in {storage.url}{wanted}{there}"
-    )
+        raise nothing_stored(storage, uid, wanted)
+    raise ConfigurationError(f"no state of operator {uid!r} is stored in {storage.url}{wanted}")
 
 
 def _read(

@@ -8,9 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from forebay_engine.versions.format.layout import escaped, unescaped
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage.urls import is_missing
 
 if TYPE_CHECKING:
+    from forebay_engine.versions.format.folder import OperatorStorage
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 _MOST: Final = 100
@@ -49,6 +51,22 @@ def what_is_there(root: ObjectStorage, query: str | None = None, uid: str | None
     near = _meant(query, queries) or _meant(uid, {one for uids in queries.values() for one in uids})
     nothing = "" if query is None else f"nothing is stored of query {query!r}; "
     return f"{nothing}there are {', '.join(found[:_SHOWN])}{more}{near}"
+
+
+def no_such_operator(
+    root: ObjectStorage, query: str | None = None, uid: str | None = None
+) -> ConfigurationError:
+    """Return the error for names that no stored operator has; it describes what is stored."""
+    return ConfigurationError(f"no such operator in {root.url}: {what_is_there(root, query, uid)}")
+
+
+def nothing_stored(storage: OperatorStorage, uid: str, wanted: str = "") -> ConfigurationError:
+    """Return the error for an operator without a complete version, or without one as wanted."""
+    query = name_of(storage.folder.rpartition("/")[0])
+    there = what_is_there(storage.root, query, uid)
+    return ConfigurationError(
+        f"no state of operator {uid!r} is stored in {storage.url}{wanted}: {there}"
+    )
 
 
 def _meant(name: str | None, names: Iterable[str]) -> str:
