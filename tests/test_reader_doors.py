@@ -48,7 +48,7 @@ NEWER = Lacks("the stream goes on to the newest version")
 ALWAYS = Lacks("the command compares any two versions, and shows old values")
 WHERE = Lacks("`--where` chooses among namespaces")
 COLUMNS = Lacks("Spark selects columns of the DataFrame")
-TIMERS = Lacks("changes are those of one state; `timers` shows those of a version")
+TIMERS = Lacks("changes are read of one state; `timers` shows the timers of a version")
 WITHIN = Lacks("set by the reader for its tasks")
 
 READING: Mapping[Callable[..., Any], Mapping[str, Row]] = {

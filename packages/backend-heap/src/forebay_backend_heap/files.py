@@ -211,7 +211,7 @@ def _section_header(section: Section) -> dict[str, Any]:
 def parse_head(head: bytes, where: str, tables: Collection[str] | None = None) -> list[Section]:
     """Return the sections that prefix and header describe, without their data.
 
-    With ``tables`` only those of these tables.
+    With ``tables``, only the sections of these tables are returned.
     Raises `CorruptStateError` if the header was altered, and `StateMigrationError` if a newer
     release wrote it. ``where`` begins the message.
     """

@@ -86,7 +86,7 @@ def _keys(cells: Cells) -> _Packed:
 
 
 def _without_heads(keys: Blobs) -> _Packed:
-    """Return the packed keys after two bytes, those of the namespace and of the length."""
+    """Return the packed keys after two bytes: the namespace and the length."""
     count = len(keys.offsets) - 1
     data = np.frombuffer(keys.between(0, count), np.uint8)
     heads = keys.offsets[:-1] - keys.offsets[0]

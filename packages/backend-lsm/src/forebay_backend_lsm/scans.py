@@ -133,7 +133,7 @@ class MapScan(Scan):
     def _blocks(
         self, runs: Sequence[Run], held: dict[FileRun, dict[int, Block]], first: int, last: int
     ) -> list[list[Block]]:
-        """Return the blocks of each run that overlap a window; keeps those of the last window."""
+        """Return the blocks of each run that overlap a window; keeps the last window's blocks."""
         wanted = []
         for run in runs:
             if isinstance(run, FileRun):

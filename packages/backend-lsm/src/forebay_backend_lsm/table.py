@@ -55,7 +55,7 @@ class LsmTable(Table):
         applied: Callable[[], None],
         swept: int = 0,
     ) -> None:
-        """``opened`` and ``memtables`` are those of all tables.
+        """``opened`` and ``memtables`` are shared by all tables.
 
         ``applied`` is called after each `apply`.
         ``swept`` is the address at which the next sweep begins.

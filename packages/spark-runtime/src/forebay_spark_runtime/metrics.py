@@ -1,6 +1,6 @@
 """Figures of keyed operators, as classes: from progress events, on classic Spark and Connect.
 
-``operators_of(query.lastProgress)`` returns those of one event; a `MetricsListener` calls a
+``operators_of(query.lastProgress)`` returns the metrics of one event; a `MetricsListener` calls a
 function for each micro-batch::
 
     spark.streams.addListener(MetricsListener(lambda batch: print(batch.uid, batch.figures)))

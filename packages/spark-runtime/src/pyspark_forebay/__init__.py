@@ -23,7 +23,7 @@ else:
         """Committed state, read with ``spark.read`` and followed with ``spark.readStream``."""
 
         def __init__(self, options: Any) -> None:
-            """``options`` are those of ``.option(...)``, and of ``load(path)`` as ``path``."""
+            """``options`` come from ``.option(...)``, and from ``load(path)`` as ``path``."""
             super().__init__(options)
             self._opened: Any = None
 

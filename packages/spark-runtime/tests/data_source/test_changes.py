@@ -339,7 +339,7 @@ def test_bad_options(job, stream, options, message):
 
 def test_changes_need_a_state_and_a_final_version(tmp_path):
     options = {"path": str(tmp_path), "query": "q", "uid": "u", "changes": "true"}
-    with pytest.raises(ConfigurationError, match="changes are those of one state"):
+    with pytest.raises(ConfigurationError, match="changes are read of one state"):
         DefaultSource(options).schema()
     with pytest.raises(ConfigurationError, match="has no final version yet"):
         DefaultSource(options | {"state": "n"}).schema()

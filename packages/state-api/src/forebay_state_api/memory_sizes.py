@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 _ENTRIES: Final = 64
-"""The number of entries that stand for all those of a table."""
+"""The number of entries that are measured as a sample of a table."""
 
 _PARTS: Final = 16
-"""The number of parts that stand for all those of a value, and in parts of it for fewer."""
+"""The number of parts that are measured as a sample of a value; fewer in its parts."""
 
 _LEAST_PARTS: Final = 4
 

@@ -452,7 +452,7 @@ class FunctionHarness:
         """The engine's metrics of the last committed micro-batch, for all subtasks together."""
         found = [report.metrics for report in self._job.reports]
         if not found:
-            raise ConfigurationError("metrics are those of the last micro-batch; none has run yet")
+            raise ConfigurationError("there are no metrics: no micro-batch has run yet")
         return total(EngineMetrics, found)
 
     # -- parts --------------------------------------------------------------------------------

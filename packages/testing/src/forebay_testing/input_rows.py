@@ -129,8 +129,8 @@ class InputRows:
             return None
         if not isinstance(at, datetime) or at.tzinfo is None:
             raise ConfigurationError(
-                f"operator {self.uid!r}: event times are datetimes with a time zone, and that of "
-                f"{row!r:.300} is {at!r}"
+                f"operator {self.uid!r}: event times are datetimes with a time zone, and "
+                f"{row!r:.300} has {at!r}"
             )
         return us_of(at)
 

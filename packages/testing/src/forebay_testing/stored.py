@@ -51,7 +51,7 @@ class Stored:
         return open_version(self.storage, **self.where())
 
     def check_keys(self, declared: ValueCodec, keyed_by: KeyedBy) -> None:
-        """Refuse keys of other columns or of another type than those of the stored keys."""
+        """Refuse keys of other columns or of another type than the stored keys."""
         if self.version == 0:
             return
         with self.opened() as reader:

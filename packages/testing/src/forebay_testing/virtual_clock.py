@@ -40,7 +40,7 @@ class VirtualClock(ManualClock):
 
 
 class VirtualTime:
-    """Runs a harness's micro-batches on a loop whose time is that of a clock."""
+    """Runs a harness's micro-batches on a loop whose time is a clock's."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._runner = asyncio.Runner(loop_factory=lambda: new_loop(lambda: _VirtualLoop(clock)))

@@ -80,7 +80,7 @@ def _title(operator: StoredOperator, view: OperatorView, now: datetime) -> Text:
 
 
 def _bars(versions: Sequence[VersionFigures], width: int) -> Iterator[Text]:
-    """Yield a bar for each version whose time was measured: that of its slowest subtask."""
+    """Yield a bar for each version whose time was measured: the time of its slowest subtask."""
     timed = [one for one in versions if one.slowest_ms]
     if not timed:
         yield Text("times were not measured")

@@ -82,7 +82,8 @@ def export_state(
 ) -> None:
     """Write state to a file, or to storage if the name is a URL.
 
-    The columns are those of `scan`. In CSV nested values are JSON. A file appears when it is whole.
+    The columns are the same as for `scan`. In CSV nested values are JSON. A file appears when it is
+    whole.
     """
     form = format_of(target, chosen)
     files = _Files(target, form, source.read.settings.storage_options(), overwrite=overwrite)

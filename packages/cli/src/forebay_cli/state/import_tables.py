@@ -83,7 +83,7 @@ def import_state(
     --function with --key, or --like, give its types. The query that starts under that name begins
     with it.
 
-    With --replace the rows replace those of a stopped query; states without a file stay as they
+    With --replace the rows replace rows of a stopped query; states without a file stay as they
     are. --remove-key removes a key from all states, and its timers. Stop the query before you
     export, and start it again afterwards.
     """

@@ -35,7 +35,7 @@ def list_state(
 ) -> None:
     """List queries and their operators: versions, sizes, age, savepoints and readers.
 
-    The size is that of the newest version; the age is the time since it was committed. If the
+    The size is the newest version's; the age is the time since it was committed. If the
     newest version of an operator is damaged, its error follows, and the exit status is 2.
     """
     root = state_directory(state_dir, reader_settings(conf))

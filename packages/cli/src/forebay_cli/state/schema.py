@@ -34,7 +34,7 @@ _NO_CHECK: Final = schema.FunctionCheck(verdicts={}, changes={})
 REFUSED: Final = 1
 """The exit status if a function, or a key, cannot go on with the state."""
 DROPS: Final = 3
-"""The exit status if stored values would lose something; 2 is that of errors."""
+"""The exit status if stored values would lose something; errors exit with 2."""
 _UNITS: Final = {
     "d": 86_400_000_000,
     "h": 3_600_000_000,
@@ -106,7 +106,7 @@ def _sizes(read: ReadFrom, shown: Shown) -> Mapping[str, int]:
     if found is None:
         raise ConfigurationError(
             f"the backend {snapshot.backend!r} does not know the bytes of each state: leave "
-            "--sizes out; state skew shows those of each subtask"
+            "--sizes out; state skew shows the bytes of each subtask"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""Determines the gateways: those of the settings, with later additions and removals.
+"""Determines the gateways: the settings' addresses, with later additions and removals.
 
 Each change is an object in the state directory, whose name holds the address:
 ``.compaction/added/<address>`` or ``.compaction/removed/<address>``. A removal has precedence.
@@ -30,7 +30,7 @@ _FROM_NAME: Final = str.maketrans("!()", ":[]")
 
 @attrs.frozen
 class EndpointList:
-    """The addresses added to those of the settings, and the addresses removed from them."""
+    """The addresses added to the settings' addresses, and the addresses removed from them."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()

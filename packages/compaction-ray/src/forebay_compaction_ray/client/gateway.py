@@ -34,7 +34,7 @@ _CLOSED: Final = ("Socket closed", "Connection reset by peer")
 _OF_HANDSHAKES: Final = {
     "WRONG_VERSION_NUMBER": ". It does not serve TLS: leave tls-ca out",
     "CERTIFICATE_VERIFY_FAILED": ". The CA in tls-ca has not signed its certificate",
-    "Hostname Verification": ". Its certificate is for another name than that of the address",
+    "Hostname Verification": ". Its certificate is not for the name of the address",
 }
 """Words of gRPC → what they mean for the settings."""
 _UNKNOWN: Final = (
@@ -92,7 +92,7 @@ class Gateway:
     ) -> Greeting:
         """Return the gateway's description; it counts ``events``.
 
-        If ``marks``, which this side reads, are not those of its storages, it looks again first.
+        If ``marks``, which this side reads, differ from its storages', it looks again first.
         """
         told = Hello(events=events or {}, marks={n: m or "" for n, m in (marks or {}).items()})
         return self._ask(Greeting.from_plain, "Hello", told.to_plain())
@@ -224,9 +224,7 @@ def _hint(told: str, mine: Credentials) -> str:
             return ". If it serves TLS, name the CA of its certificate in tls-ca"
         if mine.certificate is None:
             return ". If it requires certificates of clients, name one in tls-cert, and tls-key"
-        return (
-            ". If it requires certificates of clients, its CA may not have signed that of tls-cert"
-        )
+        return ". If it requires certificates of clients, its CA may not have signed tls-cert"
     return next((hint for words, hint in _OF_HANDSHAKES.items() if words in told), "")
 
 

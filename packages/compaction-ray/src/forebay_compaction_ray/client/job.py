@@ -335,7 +335,7 @@ class TrackedJob:
         return Step(event)
 
     def _log_trouble(self, what: str, trouble: Trouble) -> None:
-        """Log a trouble; those of an outage are left to the runtime, which logs it once."""
+        """Log a failure; an outage is left to the runtime, which logs it once."""
         if self._here.outage.note(trouble):
             _log.info("%s%s", what, trouble.why)
         else:

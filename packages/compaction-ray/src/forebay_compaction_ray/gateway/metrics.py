@@ -108,7 +108,7 @@ class Metrics:
             server, _ = start_http_server(port, host, self.registry)
         except OSError as error:
             raise ConfigurationError(f"cannot listen on {host}:{port}: {error}") from error
-        # For its handlers of streams; the type is that of all handlers, which have no `timeout`.
+        # For its handlers of streams; the type is shared by all handlers, which have no `timeout`.
         server.RequestHandlerClass.timeout = _SILENCE_S  # type: ignore[attr-defined]
         return server
 

@@ -69,7 +69,7 @@ class WorkerSet:
     def takers(self, job: GatewayJob) -> Sequence[Worker]:
         """Return workers that can be given the job now, those to avoid only if no other suits it.
 
-        Those of other machines come first: workers of one share its mounts and its faults. An
+        Workers of other machines come first: workers of one share its mounts and its faults. An
         earlier run of the job may still end at one, which does not get it then.
         """
         suitable = self._suitable(job.submission)

@@ -94,7 +94,7 @@ class WorkerBody:
         self._runs: dict[str, _ActiveJob] = {}
 
     def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
-        """Describe the worker, and compare the marks of its storages with those of the gateway.
+        """Describe the worker, and compare its storages' marks with the gateway's.
 
         Raises `PluginError` for incompatible installed plugins.
         """

@@ -61,7 +61,7 @@ class Access:
     token: str | None = attrs.field(default=None, repr=False)
     """The token that each request must show; ``None``: none."""
     names: Collection[str] = attrs.field(default=(), converter=_lowered)
-    """More names in ``Host`` that are answered without a token, besides those of loopback."""
+    """More names in ``Host`` that are answered without a token, besides loopback's."""
     behind_tls: bool = False
     """Whether browsers come through a proxy that encrypts: they keep the cookie for TLS alone."""
 

@@ -61,7 +61,7 @@ class CountersFromZero:
         self._held.clear()
 
     def add(self, numbers: Mapping[str, int]) -> None:
-        """Add numbers, and hold those of counters that are not shown yet."""
+        """Add numbers, and hold back counters that are not shown yet."""
         for key, number in numbers.items():
             total = self.shown if key in self.shown else self._held
             total[key] += number

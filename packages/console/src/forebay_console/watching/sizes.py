@@ -75,7 +75,7 @@ class KnownSizes:
     ) -> StateSizes:
         if not self._reading.acquire(timeout=_WAIT_S):
             raise ConfigurationError(
-                f"the sizes of other versions are being read; ask for those of {version.version} "
+                f"the sizes of other versions are being read; ask for version {version.version} "
                 "again in a while"
             )
         try:

@@ -74,8 +74,8 @@ class Caller:
     ) -> None:
         """Prepare the caller; the parameters are documented at `CallEngine`.
 
-        ``places`` bounds the calls in flight, where their number is not that of the workers. A try
-        takes one before its turn of the rate, and a hedge starts only if one is free at once.
+        ``places`` bounds the calls in flight, where their number is not the number of workers. A
+        try takes one before its turn of the rate, and a hedge starts only if one is free at once.
         Calls that a try makes use its place, so they never wait for what it holds.
         """
         self.fn = fn

@@ -215,7 +215,7 @@ class Engine:
         context._call = self._call
         context._broadcast = self._broadcast
         context.collect = self.rows_out.append
-        # Not a `Timers`: every use but those of clocks raises an explanatory error.
+        # Not a `Timers`: every use but reading a clock raises an explanatory error.
         context.timers = NoTimers(  # type: ignore[assignment]
             function_name(self.function),
             self._times,

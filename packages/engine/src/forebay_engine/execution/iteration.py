@@ -51,7 +51,7 @@ class ScannedContent(Content):
         added: list[Any],
         part: KeyRange | None = None,
     ) -> None:
-        """The elements in memory follow those of the scan, unless both are in ``part``'s order."""
+        """The elements in memory follow the scan's, unless both are in ``part``'s order."""
         super().__init__(added)
         self._scan = scan
         self._hidden = hidden

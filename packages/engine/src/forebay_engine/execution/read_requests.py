@@ -79,7 +79,7 @@ class ReadRequests:
         self._numbers = itertools.count()
 
     def add(self, owner: object, read_many: ReadMany, namespace: Any, request: Request) -> None:
-        """Queue a read. Those of one ``owner`` and namespace are sent in one call."""
+        """Queue a read. Reads of one ``owner`` and namespace are sent in one call."""
         batch = self._queued.get((id(owner), namespace))
         if batch is None:
             batch = self._queued[id(owner), namespace] = (read_many, namespace, [])

@@ -74,7 +74,7 @@ class Record:
         self.row: Any
         """Its input row, or the time of its timer; set by the scheduler."""
         self.namespace: Any
-        """The namespace in which it began: that of its timer; set by the scheduler."""
+        """The namespace in which it began: its timer's; set by the scheduler."""
         self.idempotency_key: str | None = None
         """The key that its calls send to a service, once it has asked for it."""
         self.open = 1

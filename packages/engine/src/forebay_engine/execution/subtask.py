@@ -449,7 +449,7 @@ class Subtask:
         return times_of(self._making, now_us=self._now_us, lateness_us=self._lateness_us)
 
     def _times_after(self, times: TimerClocks, timers: EngineTimers | None) -> TimerClocks:
-        """Return the clocks for the version to store; ``times`` are those of the micro-batch."""
+        """Return the clocks for the version to store; ``times`` are the micro-batch's."""
         if timers is not None:
             times = timers.finish()
         sides = range(len(times.seen_us))

@@ -51,7 +51,7 @@ class TaskClients:
         return self._acquired[name][1].current
 
     def release(self, *, failed: bool) -> None:
-        """End the use of the clients; those of a failed micro-batch are closed."""
+        """End the use of the clients; after a failed micro-batch they are closed."""
         self._run(self._release(keep=self._kept_on and not failed))
 
     async def _open(self, declared: Clients) -> None:

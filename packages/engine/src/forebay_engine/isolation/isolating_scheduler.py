@@ -52,7 +52,7 @@ class IsolatingScheduler(Scheduler):
         self.checked_rows = error_rows.checked_rows()
         """The rows of records that are done.
 
-        `rows_out` has the running record's, after those of no record, until a record ends: rows of
+        `rows_out` has the running record's, after rows of no record, until a record ends: rows of
         the broadcast input, and what the loop's callbacks collect.
         """
         self._error_limit = error_rows.limit
@@ -65,7 +65,7 @@ class IsolatingScheduler(Scheduler):
     def emit(self) -> None:
         """Check the rows of the running record, which is done, and emit them.
 
-        Rows of no record come before them. Those of the broadcast input are not complete while it
+        Rows of no record come before them. Rows of the broadcast input are not complete while it
         visits keys.
         """
         rows = self.rows_out

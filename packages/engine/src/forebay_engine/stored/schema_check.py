@@ -117,7 +117,7 @@ def _changes(
 
 
 def _of_parts(parts: Iterable[tuple[Any, Any]]) -> list[FieldChange]:
-    """Return the changes from stored to declared parts; those of keys that are not there: none."""
+    """Return the changes from stored to declared parts; none for keys that are absent."""
     return [
         change
         for stored, declared in parts

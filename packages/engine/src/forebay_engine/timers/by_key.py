@@ -24,7 +24,7 @@ _DESCRIPTOR: Final = MapStateDescriptor(BY_KEY, tuple[int, int], bool)
 class TimersByKey:
     """The timers of each key and namespace, as a map from `TimerTime` to ``True``.
 
-    Its changes are those of a state: they are written, handed over and stored in the same way.
+    Its changes are changes of a state: they are written, handed over and stored in the same way.
     """
 
     def __init__(self, declare: Callable[[StateDescriptor], Any], context: RuntimeContext) -> None:

@@ -52,7 +52,7 @@ def committed_fields(
     """Return the fields of a manifest that follow from its backend's commit.
 
     ``operator_files`` are the files of operator state; ``metrics`` are numbers for people, to which
-    those of the commit are added.
+    the commit's are added.
     """
     sizes = {
         "keys": committed.keys,

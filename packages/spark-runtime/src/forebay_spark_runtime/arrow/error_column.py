@@ -26,7 +26,7 @@ FAILED_RECORD: Final = StructType(
         StructField("line", StringType()),
     ]
 )
-"""The type of a keyed operator's error column; the fields are those of `FailedRecord`."""
+"""The type of a keyed operator's error column; the fields of `FailedRecord`."""
 
 
 def refuse_not_null(columns: Iterable[StructField], who: str) -> None:

@@ -1,4 +1,4 @@
-"""Values of Spark's own classes: variants, geometries, and those of user-defined types.
+"""Values of Spark's own classes: variants, geometries and user-defined types.
 
 Workers get and return them in Arrow structs with a mark, or as the SQL type of the user-defined
 type. Rows have the objects that Spark's UDFs have.
@@ -72,7 +72,7 @@ def _holds_udt(kind: Any) -> bool:
 
 
 def serialized(values: list[Any], kinds: Iterable[type]) -> list[Any]:
-    """Return ``values``, of the classes ``kinds``, with those of user-defined types serialized."""
+    """Return ``values``, of the classes ``kinds``, with user-defined types serialized."""
     types = {kind: kind.__UDT__ for kind in kinds if hasattr(kind, "__UDT__")}
     if not types:
         return values

@@ -65,7 +65,7 @@ class ChangeReader(DataSourceStreamReader):
     """Reads differences; a micro-batch takes all versions that there are."""
 
     def __init__(self, changes: Changes, schema: StructType) -> None:
-        """``schema`` is what Spark expects: that of ``changes``, or the user's."""
+        """``schema`` is what Spark expects: the schema of ``changes``, or the user's."""
         if schema != changes.schema:
             raise ConfigurationError(
                 f"the rows have the schema {changes.schema.simpleString()}, and "

@@ -144,7 +144,7 @@ def _check_together(options: Mapping[str, str], *, changes: bool, timers: bool) 
     if useless:
         raise ConfigurationError(f"{whose} has no option {', '.join(useless)}")
     if changes and "state" not in options:
-        raise ConfigurationError("changes are those of one state: name it with option('state', …)")
+        raise ConfigurationError("changes are read of one state: name it with option('state', …)")
     of_states = [name for name in ("state", "flat", "keys", "pushdown") if name in options]
     if timers and of_states:
         raise ConfigurationError(

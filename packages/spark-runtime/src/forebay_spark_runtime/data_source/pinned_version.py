@@ -103,7 +103,7 @@ class PinnedVersion:
         return StructType([StructField(first.name, first.dataType, first.nullable, label), *others])
 
     def has_schema(self, schema: StructType) -> bool:
-        """Return whether a schema is that of the rows, whatever its fields' metadata."""
+        """Return whether a schema is the rows', whatever its fields' metadata."""
         return self.schema == StructType(
             [StructField(one.name, one.dataType, one.nullable) for one in schema]
         )

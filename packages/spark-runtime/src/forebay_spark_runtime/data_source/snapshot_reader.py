@@ -37,7 +37,7 @@ class SnapshotReader(DataSourceReader):
     """Reads one version."""
 
     def __init__(self, version: PinnedVersion, schema: StructType) -> None:
-        """``schema`` is what Spark expects: that of ``version``, or the user's."""
+        """``schema`` is what Spark expects: the schema of ``version``, or the user's."""
         if not version.has_schema(schema):
             raise ConfigurationError(
                 f"the rows have the schema {version.schema.simpleString()}, and "

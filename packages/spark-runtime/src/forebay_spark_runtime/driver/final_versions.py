@@ -130,6 +130,6 @@ class FinalVersions:
 
 
 final_versions: Final = FinalVersions()
-"""Those of this process."""
+"""Marks the versions of this process's queries as final."""
 
 atexit.register(final_versions.wait, _EXIT_WAIT_S)

@@ -138,7 +138,7 @@ def checked_dataframe(
 def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.MicroBatch:
     """Return the micro-batch that ``query`` and ``batch_id`` name, completed by Spark's values.
 
-    Raises `ConfigurationError` if they are invalid, missing, or not those of Spark on this thread.
+    Raises `ConfigurationError` if they are invalid, missing, or not Spark's on this thread.
     """
     if query is not None and not (isinstance(query, str) and query):
         raise ConfigurationError(f"operator {uid!r}: query= is a name, not {query!r}")

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 MOST_OPERATORS: Final = 100
 """Operators of one application that are shown; a job may make one for each tenant."""
 _NAMES: Final = frozenset({"query", "uid"})
-"""Labels whose values users choose; those of others are known, and differ."""
+"""Labels whose values users choose; the values of others are known, and differ."""
 _DIGEST: Final = 6
 """Characters of a digest."""
 

@@ -94,11 +94,12 @@ def import_state(
     :param uid: the operator's uid.
     :param timers: a DataFrame of timers, in the columns of `Snapshot.timer_table`.
     :param function: the query's function, or its class; its ``open`` is called on the driver.
-    :param key: the type of the key column, with ``function``; default: that of the tables' columns.
+    :param key: the type of the key column, with ``function``; default: the type of the tables'
+        columns.
     :param like: an open snapshot of an operator with the same states, in place of ``function``.
     :param parallelism: the number of parts; a task needs memory for one of them. Default: Spark's
         default parallelism.
-    :param max_parallelism: the operator's number of key groups; default: that of ``like``, or 128.
+    :param max_parallelism: the operator's number of key groups; default: as ``like`` has, or 128.
     :param state_dir: the state directory; default: the setting ``spark.forebay.state.dir``.
     :param backend: the state backend; default: the setting ``spark.forebay.state.backend``.
     :param savepoint: a name that keeps the version, as for the command.

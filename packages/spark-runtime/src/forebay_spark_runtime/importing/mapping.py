@@ -24,7 +24,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @attrs.frozen(kw_only=True)
 class Wanted:
-    """The caller's choices about states; names are those of Spark's variables."""
+    """The caller's choices about states, by the names of Spark's variables."""
 
     states: Mapping[str, str] = attrs.field(factory=dict)
     """Variable → the state that takes it, where their names differ."""

@@ -45,7 +45,7 @@ GROUP: Final = "key_group"
 TIMERS: Final = "timers"
 """Their name among variables."""
 FIRST: Final = 3
-"""The position of the first variable's column; the last column is that of timers."""
+"""The position of the first variable's column; the last column has timers."""
 FAULTS: Final = 3
 """The faults that one task reports."""
 
@@ -196,7 +196,7 @@ def _shown(keys: pa.StructArray, position: int) -> str:
 
 @attrs.frozen
 class CheckTask:
-    """Checks rows, and counts those of each state."""
+    """Checks rows, and counts them by state."""
 
     plan: ImportPlan
 

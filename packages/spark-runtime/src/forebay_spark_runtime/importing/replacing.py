@@ -117,7 +117,7 @@ def replace_state(
     subtask: it needs memory for that part, and local disk for the rows.
 
     :param tables: state → the rows that replace all of its rows, in the columns of
-        `Snapshot.to_arrow`; or one DataFrame in those of `Snapshot.table`, which replaces the
+        `Snapshot.to_arrow`; or one DataFrame in the columns of `Snapshot.table`, which replaces the
         states that it has, and where null is no content. A key without a row is removed from that
         state.
     :param query: the query's id, or the name that was passed as ``query=``.

@@ -161,7 +161,7 @@ def _check_stopped(spark: SparkSession, stopped: StoppedQuery) -> None:
 def _parts(
     spark: SparkSession, parallelism: int | None, max_parallelism: int, uid: str
 ) -> tuple[int, int]:
-    """Return the number of key groups, and that of parts."""
+    """Return the numbers of key groups and of parts."""
     most = checked_max_parallelism(max_parallelism, uid)
     if parallelism is None:
         parallelism = min(sessions.default_parallelism(spark), most)

@@ -210,7 +210,7 @@ class KeyedDataFrame:
 
         :param fn: a plain callable ``fn(row, value)`` → ``(rows, value)``.
 
-        The other parameters are those of `map_with_state`.
+        The other parameters are as for `map_with_state`.
         """
         function = WithState(fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
         return _apply([self], function, schema)

@@ -40,7 +40,7 @@ _ONE_ARROW_TYPE: Final = tuple(
 def order_types(schemas: Sequence[Any], orders: Sequence[tuple[str, ...]], uid: str) -> list[Any]:
     """Return the Arrow type to which each pair of columns is widened; ``None`` for equal types.
 
-    ``schemas`` are those of the two inputs, and ``orders`` the ``order_by`` columns of each. Raises
+    ``schemas`` and ``orders`` are the schemas and ``order_by`` columns of the two inputs. Raises
     `ConfigurationError` for a pair that no type holds without loss.
     """
     first, second = schemas

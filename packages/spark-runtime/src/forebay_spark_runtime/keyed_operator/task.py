@@ -69,7 +69,7 @@ class SubtaskJob:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask; ``mapInArrow`` calls this."""
         measures = Measures()
-        # The task keeps its clock: the engine replaces that of `measures` now and then.
+        # The task keeps its clock: the engine replaces the clock of `measures` now and then.
         clock = measures.clock
         clock.switch(Phase.OPEN)
         freeze = begin_task()

@@ -1,9 +1,9 @@
 """The task of an ordered wait with ``pending="carry"``, which carries late rows over.
 
 A subtask first makes the calls of the rows that the previous micro-batch left, in their order, and
-then those of its own rows. Rows without an answer some time after the last row was taken are left
-for the next micro-batch, in operator state; rows that were left once are waited for. The version is
-committed before the last output batch is yielded.
+then the calls of its own rows. Rows without an answer some time after the last row was taken are
+left for the next micro-batch, in operator state; rows that were left once are waited for. The
+version is committed before the last output batch is yielded.
 """
 
 from __future__ import annotations

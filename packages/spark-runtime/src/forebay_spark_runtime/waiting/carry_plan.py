@@ -114,7 +114,7 @@ def _check_possible(df: DataFrame, spec: WaitSpec, uid: Any) -> None:
     if not df.isStreaming:
         raise ConfigurationError(
             f"{name}: pending='carry' needs a stream: rows are left to the next micro-batch, and a "
-            "bounded DataFrame, also that of a foreachBatch, has none. Use pending='wait'"
+            "bounded DataFrame, also in foreachBatch, has none. Use pending='wait'"
         )
     if sessions.is_connect(df.sparkSession):
         raise ConfigurationError(

@@ -58,7 +58,7 @@ class CacheWarmer:
 
     def _run(self) -> None:
         try:
-            if sys.platform == "linux":  # elsewhere a priority is that of the process
+            if sys.platform == "linux":  # elsewhere a priority belongs to the process
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
             looks = 0
             while not self._is_done(looks):

@@ -22,8 +22,8 @@ class Calls:
             async def process_element(self, row, ctx):
                 risk = await ctx.call(self.ask, row.user)
 
-    The options are those of ``ordered_wait``. ``calls_in_flight`` of ``keyed`` bounds the calls of
-    each subtask that are made at one time.
+    The options are the same as for ``ordered_wait``. ``calls_in_flight`` of ``keyed`` bounds the
+    calls of each subtask that are made at one time.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ class TupleOfShape(TypeShape):
         return tuple(_parts(self._element, value))
 
     def reader(self, stored: Description) -> Function | None:
-        """Accept tuples of elements that can be read, also those of a fixed length."""
+        """Accept tuples of elements that can be read, also of a fixed length."""
         if stored["type"] == "tuple":
             readers = [self._element.reader(element) for element in stored["elements"]]
             return by_position(readers)

@@ -63,7 +63,7 @@ def ordered_codec(codec: ValueCodec) -> ValueCodec:
 
 
 def beginnings(codec: ValueCodec) -> Sequence[ValueCodec]:
-    """Return, for a codec of tuples of n parts, those of tuples of its first 0 to n - 1 parts.
+    """Return, for a codec of tuples of n parts, the codecs of tuples of its first 0 to n - 1 parts.
 
     ``codec`` is the result of `ordered_codec`; for other types there is none. A beginning is in
     the order before all tuples that begin with it, in Python and in its packed bytes.

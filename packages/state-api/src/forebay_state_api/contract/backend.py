@@ -232,7 +232,7 @@ class RangeOfScan(Scan):
 def packed_bounds(spec: TableSpec, part: KeyRange) -> tuple[bytes | None, bytes | None]:
     """Return the bytes between which the packed user keys of a range are.
 
-    They are those of an ordered map: the first bytes are included, the second excluded; ``None``:
+    They are bounds of an ordered map: the first bytes are included, the second excluded; ``None``:
     there is no bound.
     """
     assert spec.user_key is not None
@@ -416,7 +416,7 @@ class StateBackend(abc.ABC):
     def measured(self) -> Mapping[str, float]:
         """Return what this object measured, for people; called after `commit`.
 
-        Keys are those of `forebay_state_api.metrics.KEYED` in progress events, such as
+        Keys are keys of `forebay_state_api.metrics.KEYED` in progress events, such as
         ``runs_max``. Leave out what you do not know. Makes no requests.
         """
         return {}

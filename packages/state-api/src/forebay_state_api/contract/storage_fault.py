@@ -80,7 +80,7 @@ class StorageFault:
         passing: bool | None = None,
         denied: str = "",
     ) -> Self:
-        """Classify an error by the codes in Python's own errors and those of HTTP clients.
+        """Classify an error by the codes in errors of Python and of HTTP clients.
 
         A store whose errors carry codes differently passes the operating system's ``number``, the
         HTTP ``status``, and, where neither decides, whether the error is ``passing``. ``denied`` is

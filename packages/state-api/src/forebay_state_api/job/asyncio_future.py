@@ -66,7 +66,7 @@ class AsyncioFuture:
         view.tell(self)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop: that of the record's subtask."""
+        """Return the running loop: the loop of the record's subtask."""
         return asyncio.get_running_loop()
 
     def add_done_callback(

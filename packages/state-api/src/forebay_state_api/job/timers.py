@@ -135,14 +135,16 @@ class Timers(abc.ABC):
     def async_replace_processing_time(self, at: datetime) -> StateFuture[None]:
         """`replace_processing_time`, asynchronously: it takes effect when the future completes.
 
-        Await it before the next change of these timers: it deletes those of the time of the call.
+        Await it before the next change of these timers: it deletes the timers that exist at the
+        time of the call.
         """
 
     @abc.abstractmethod
     def async_replace_event_time(self, at: datetime) -> StateFuture[None]:
         """`replace_event_time`, asynchronously: it takes effect when the future completes.
 
-        Await it before the next change of these timers: it deletes those of the time of the call.
+        Await it before the next change of these timers: it deletes the timers that exist at the
+        time of the call.
         """
 
     @abc.abstractmethod

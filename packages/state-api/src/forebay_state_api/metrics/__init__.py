@@ -1,7 +1,8 @@
 """Metrics: their definitions, the phases of a micro-batch, and classes of numbers for people.
 
-`definitions` says what a metric is, `keyed` lists those of keyed operators, and `phases` divides a
-task's time. `fields` makes classes whose fields are metrics: `engine` and `calls` hold them.
+`definitions` says what a metric is, `keyed` lists the metrics of keyed operators, and `phases`
+divides a task's time. `fields` makes classes whose fields are metrics: `engine` and `calls` hold
+them.
 """
 
 from __future__ import annotations

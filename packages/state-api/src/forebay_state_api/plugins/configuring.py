@@ -1,4 +1,4 @@
-"""Resolve settings with those of the installed plugins."""
+"""Resolve settings with the installed plugins' settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay_state_api.settings import Settings, resolve_settings
 def resolve_with_plugins(
     given: Mapping[str, str], *, overrides: Mapping[str, object] | None = None
 ) -> Settings:
-    """Resolve settings as `resolve_settings` does, with those of backends and services.
+    """Resolve settings as `resolve_settings` does, with the settings of backends and services.
 
     The error for an unknown setting names the plugins that are broken: it may be theirs.
     """

@@ -60,7 +60,7 @@ class CloudStorage(ObstoreStorage):
     schemes: ClassVar[tuple[str, ...]]
     _is_remote: ClassVar[bool] = True
     prefix: ClassVar[str] = ""
-    """An optional prefix of the store's option names, including those of its HTTP client."""
+    """An optional prefix of the store's option names, including its HTTP client's."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         """Open ``url``; raises `ConfigurationError` naming the wrong option."""

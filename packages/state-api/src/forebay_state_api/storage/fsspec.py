@@ -207,7 +207,7 @@ class FsspecStorage(ObjectStorage):
                 raise self.absent(name) from error
             raise self.failed(action, name, error) from error
         except Exception as error:
-            # File systems raise anything: their own exceptions, those of HTTP clients or of Java.
+            # File systems raise anything: their own exceptions, HTTP clients' or Java's.
             raise self.failed(action, name, error) from error
 
 

@@ -150,11 +150,11 @@ def import_state(
     :param function: the query's function, or its class; its ``open`` is called.
     :param key: the type of the key column, such as ``"bigint"``, or ``"name type, name type"``.
     :param like: an open snapshot of an operator with the same states.
-    :param max_parallelism: the operator's number of key groups; default: that of ``like``, or 128.
+    :param max_parallelism: the operator's number of key groups; default: as ``like`` has, or 128.
     :param savepoint: a name that keeps the version until the savepoint is deleted, so that other
         queries can begin with it by ``restore_from=``.
     :param dry_run: check everything, and write nothing.
-    :param conf: settings ``spark.forebay.*``: the backend, its options, those of the storage.
+    :param conf: settings ``spark.forebay.*``: the backend, its options, the storage's.
 
     Rows are checked, and split on local disk, before anything is written to ``state_dir``; the
     version appears when all of it is there. Raises `ConfigurationError` for rows that do not fit,
@@ -174,7 +174,7 @@ def new_operator(
     like: Snapshot | None = None,
     max_parallelism: int | None = None,
 ) -> NewOperator:
-    """Return the operator to be made; the parameters are those of `import_state`.
+    """Return the operator to be made; the parameters are as for `import_state`.
 
     Raises `ConfigurationError` if it has state already.
     """
@@ -217,7 +217,7 @@ def import_tables(
     dry_run: bool = False,
     progress: Progress = SILENT,
 ) -> Imported:
-    """Publish tables as the first version of an operator; the errors are those of `import_state`.
+    """Publish tables as the first version of an operator; it raises what `import_state` raises.
 
     ``progress`` receives the parts that were written.
     """

@@ -61,14 +61,14 @@ def replace_state(
     :param uid: the operator's uid.
     :param checkpoint: the query's ``checkpointLocation``: a path or a URL.
     :param tables: state → the rows that replace all of its rows, in the columns of
-        `Snapshot.to_arrow`; or one table in those of `Snapshot.table`, which replaces the states
-        that it has, and where null is no content. A table is a `pyarrow.Table`, a
-        `pyarrow.dataset.Dataset`, which is read in batches, or an object with the Arrow C stream.
-        A key without a row is removed from that state.
+        `Snapshot.to_arrow`; or one table in the columns of `Snapshot.table`, which replaces the
+        states that it has, and where null is no content. A table is a `pyarrow.Table`, a
+        `pyarrow.dataset.Dataset`, which is read in batches, or an object with the Arrow C stream. A
+        key without a row is removed from that state.
     :param timers: a table of timers that replaces all timers, as `Snapshot.timer_table` has it.
-    :param conf: settings ``spark.forebay.*``, such as those of the storage.
+    :param conf: settings ``spark.forebay.*``, such as the storage's.
 
-    The other parameters, and the errors, are those of `replace_version`.
+    The other parameters, and the errors, are as for `replace_version`.
     """
     read = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
     with open_next_version(read, checkpoint) as snapshot:
@@ -87,7 +87,7 @@ def open_next(
     """Open the version that `replace_state` edits, to read what is edited.
 
     It may be older than the newest complete version, whose batch Spark has not committed and runs
-    again. What has expired at its time is not shown. The parameters are those of `replace_state`.
+    again. What has expired at its time is not shown. The parameters are as for `replace_state`.
 
     Raises `ConfigurationError` as `replace_state` does if there is no such version.
     """

@@ -1,7 +1,7 @@
 """Read the rows of tables as the cells and timers that are stored.
 
-The columns are those of `Snapshot.to_arrow` for one state, of `Snapshot.table` for several states,
-and of `Snapshot.timer_table` for timers. ``namespace``, and times of last access, may be left out.
+One state has the columns of `Snapshot.to_arrow`, several states have the columns of
+`Snapshot.table`, and timers have the columns of `Snapshot.timer_table`. ``namespace``, and times of last access, may be left out.
 Key groups and times of expiry are ignored, since they follow from the other columns.
 """
 
@@ -49,7 +49,7 @@ class KeyReader:
     """Reads the columns of keys and namespaces."""
 
     def __init__(self, codec: ValueCodec, groups: int) -> None:
-        """``codec`` is that of keys, ``groups`` the number of key groups."""
+        """``codec`` encodes keys; ``groups`` is the number of key groups."""
         self.names: Final = key_names(codec)
         self._codec: Final = codec
         self._groups: Final = groups
@@ -133,7 +133,7 @@ class StateRows(RowReader):
         now_us: int,
         null: object,
     ) -> None:
-        """``columns`` are those of each state.
+        """``columns`` are each state's.
 
         Content without a time was last accessed at ``now_us``. ``null`` is what a null means.
         """

@@ -104,7 +104,7 @@ class VersionEdit:
         types: StoredTypes,
         removed: frozenset[Any],
     ) -> None:
-        """``types`` are those of the whole version, and ``removed`` the addresses of keys."""
+        """``types`` describe the whole version, and ``removed`` has the addresses of keys."""
         self._snapshot = snapshot
         self._tables = tables
         self._removed = removed
@@ -141,7 +141,7 @@ class VersionEdit:
         return self._types.key_codec
 
     def _times(self, manifest: Manifest, part: ImportedPart) -> Mapping[str, Any]:
-        """Return the clocks of timers: those of the version, with the next of new timers."""
+        """Return the clocks of timers: the version's, with the next of new timers."""
         if not self._tables.has_timers:
             return manifest.times
         next_us = TimerClocks.loaded(part.times).next_us

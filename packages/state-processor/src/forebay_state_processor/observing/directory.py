@@ -24,7 +24,7 @@ class DirectoryWatch:
     def __init__(
         self, root: ObjectStorage, *, query: str | None = None, uid: str | None = None
     ) -> None:
-        """Watch all operators, or those of one query, or of one uid."""
+        """Watch all operators, or the operators of one query or uid."""
         self._root = root
         self._query = query
         self._uid = uid

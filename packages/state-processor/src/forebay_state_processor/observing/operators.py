@@ -36,7 +36,7 @@ class StoredOperator:
 def stored_operators(
     root: ObjectStorage, *, query: str | None = None, uid: str | None = None
 ) -> Sequence[StoredOperator]:
-    """Return all operators, or those of one query, or one, by name.
+    """Return all operators, the operators of one query, or one, by name.
 
     Makes one list request, and one for each query; none if both names are given.
     """

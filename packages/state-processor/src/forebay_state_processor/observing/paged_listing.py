@@ -156,7 +156,7 @@ def _went_back(before: OperatorListing, after: OperatorListing) -> bool:
 
 
 def _is_back(listing: OperatorListing) -> bool:
-    """Return whether versions are stored beyond those of the newest run."""
+    """Return whether versions of other runs than the newest are stored."""
     newest, run = listing.timeline.newest, listing.epochs.newest()
     if newest is None:
         return False

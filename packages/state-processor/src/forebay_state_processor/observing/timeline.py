@@ -54,7 +54,7 @@ class Timeline:
         return ((known[0].count(name) or 0) - (known[-1].count(name) or 0)) / seconds
 
     def seconds_between(self) -> Sequence[float]:
-        """Return the seconds from each version's commit back to that of the one before."""
+        """Return the seconds from each version's commit back to the previous one's."""
         return [
             (newer.committed - older.committed).total_seconds()
             for newer, older in pairwise(self.versions)

@@ -50,7 +50,7 @@ class OperatorView:
 
     listing: OperatorListing
     timeline: Timeline
-    """The stored versions, and those of the history that were read so far."""
+    """The stored versions, and the versions of the history that were read so far."""
     busiest: Manifest | None
     """The newest manifest of the subtask with the most rows; ``None`` if it cannot be read."""
 
@@ -98,7 +98,7 @@ class OperatorView:
 
     @property
     def held_by_forks(self) -> int:
-        """Pins that do not expire and belong to no savepoint: those of forks."""
+        """Pins that do not expire and belong to no savepoint: they belong to forks."""
         lasting = sum(pin.lease == FOREVER for pin in self.listing.pins)
         return max(0, lasting - len(self.listing.savepoints))
 

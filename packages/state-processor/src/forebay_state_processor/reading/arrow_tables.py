@@ -56,7 +56,7 @@ def state_reader(
 ) -> pa.RecordBatchReader:
     """Return the table of one state; ``flat`` gives lists and maps a row per element or entry.
 
-    ``look_up`` returns the rows of a state, in place of all those of ``key_groups``.
+    ``look_up`` returns the rows of a state, in place of all rows of ``key_groups``.
     """
     info = content.state(state)
     flat = flat and info.shape is not Shape.POINT
@@ -85,7 +85,7 @@ def operator_reader(
     """Return the table of the operator: a row per key and namespace, a column per state.
 
     ``states`` are the columns, by default all. Key groups are joined in memory, as many at a time
-    as have ``join_bytes`` stored. ``look_up`` returns the rows of a state, in place of all those of
+    as have ``join_bytes`` stored. ``look_up`` returns the rows of a state, in place of all rows of
     ``key_groups``.
     """
     lib = arrow()

@@ -26,7 +26,7 @@ _MOST_PARTS: Final = 1 << 16
 
 @attrs.frozen
 class Pass:
-    """Some keys of an operator: those of a range of key groups, or a part of them by hash."""
+    """Some keys of an operator: a range of key groups, or a part of it by hash."""
 
     groups: KeyGroupRange
     part: int = 0

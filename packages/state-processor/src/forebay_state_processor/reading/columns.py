@@ -73,7 +73,7 @@ class KeyColumns:
     """The columns of keys, namespaces and key groups, made from columns of them."""
 
     def __init__(self, codec: ValueCodec | None) -> None:
-        """``codec`` is that of keys."""
+        """``codec`` is the codec of keys."""
         pa = arrow()
         description: Mapping[str, Any] = {"type": "none"} if codec is None else codec.description
         self._several: Final = description["type"] == "tuple"
@@ -120,7 +120,7 @@ class RowTable:
     """Makes record batches of rows of any kind with a key, a namespace and a key group."""
 
     def __init__(self, codec: ValueCodec | None, columns: Sequence[Column]) -> None:
-        """``columns`` follow those of the key, whose codec is ``codec``."""
+        """``columns`` follow the columns of the key, whose codec is ``codec``."""
         self._keys: Final = KeyColumns(codec)
         self._columns: Final = columns
         fields = [*self._keys.fields, *(column.field for column in columns)]

@@ -92,7 +92,7 @@ class Difference:
         return next(filter(None, found), None)
 
     def rows(self, state: str, *, key_groups: KeyGroupRange | None = None) -> Iterator[Change]:
-        """Yield the changes of a state, in no order but for those of one key and namespace."""
+        """Yield the changes of a state, in no order, except within one key and namespace."""
         compared = self._compared(state)
         hold: Callable[..., Any] = _hold
         merged: Callable[..., Iterator[Change]] = _merged
@@ -130,7 +130,7 @@ class Difference:
     def count_keys(self, *, progress: Progress = SILENT) -> int:
         """Return the number of keys under which a state or a timer differs, in any namespace.
 
-        Holds those of a part of the key groups in memory. ``progress`` receives the parts.
+        Holds the addresses of a part of the key groups in memory. ``progress`` receives the parts.
         """
         codec = self.key_codec
         address = None if codec is None else codec.address

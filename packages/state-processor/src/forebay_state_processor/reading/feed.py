@@ -51,7 +51,7 @@ def open_feed(
     :param query: the query's id, or the name that was passed as ``query=``.
     :param uid: the operator's uid.
     :param provisional: count versions that a replay of their batch may replace, too.
-    :param conf: settings ``spark.forebay.*``, such as those of the storage.
+    :param conf: settings ``spark.forebay.*``, such as the storage's.
     """
     source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
     return ChangeFeed(source, provisional=provisional)
@@ -119,7 +119,7 @@ class ChangeFeed:
         two positions are compared; `VersionGoneError` if one was deleted. ``show_expired`` keeps
         what has expired, ``held_bytes`` bounds the memory that rows of the older version take at a
         time (an estimate; the largest row and the page being read come in addition), ``part`` opens
-        a part of both versions, and the other parameters are those of `open_state`.
+        a part of both versions, and the other parameters are as for `open_state`.
         """
         self._check_stored(end)
         if undo:

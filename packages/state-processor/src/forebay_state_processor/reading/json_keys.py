@@ -24,7 +24,7 @@ _SCALARS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def keys_from_json(text: str, description: Mapping[str, Any]) -> list[Any]:
-    """Return keys from a JSON array; ``description`` is that of the operator's keys.
+    """Return keys from a JSON array; ``description`` describes the operator's keys.
 
     A key of several columns is an array. Dates and times are ISO text, bytes base64, Decimals text
     or numbers. Raises `ConfigurationError`.

@@ -112,7 +112,7 @@ class OpenedVersion:
         self._pin.release()
 
     def _most_kept(self) -> int:
-        """Return the number of ranges that may stay open, those of average size."""
+        """Return the number of ranges of average size that may stay open."""
         groups = sum(map(len, self._kept)) / len(self._kept)
         resident = Capability.RESIDENT in self.backend.capabilities
         size = max(1.0, self._group_bytes * groups) if resident else 1.0

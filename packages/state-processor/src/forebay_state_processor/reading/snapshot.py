@@ -234,7 +234,7 @@ class Snapshot(VersionContent):
         """Return one state as Arrow record batches; `arrow_tables` defines the columns.
 
         With ``flat`` lists and maps have a row per element or entry. ``keys`` are the only ones to
-        show, in place of all those of ``key_groups``: with a ``namespace`` they are looked up,
+        show, in place of all keys of ``key_groups``: with a ``namespace`` they are looked up,
         without one their key groups are read. Needs pyarrow.
         """
         look_up = self._look_up(keys, namespace)

@@ -72,7 +72,7 @@ def open_state(
     :param show_expired: show data that have expired at the version's time, too.
     :param follow: return a `Follower`, which always shows the newest final version; pass
         `FollowOptions` for options of its own.
-    :param conf: settings ``spark.forebay.*``, such as those of the storage.
+    :param conf: settings ``spark.forebay.*``, such as the storage's.
     :param cache_bytes: the budget for what the backend keeps between look-ups.
     :param lease: how long the pin outlives this process if it ends without `Snapshot.close`: from
         1 second to 3,650 days.

@@ -101,7 +101,7 @@ class ReadFrom:
         run: str | None = None,
         provisional: bool = False,
     ) -> Shown:
-        """Return the version to show; the parameters are those of `open_state`.
+        """Return the version to show; the parameters are as for `open_state`.
 
         Raises `ConfigurationError` that says what there is.
         """
@@ -135,7 +135,7 @@ class ReadFrom:
         run: str | None = None,
         provisional: bool = False,
     ) -> T:
-        """Open the version to show; the other parameters are those of `choose`.
+        """Open the version to show; the other parameters are as for `choose`.
 
         If the janitor deletes the newest one before it is pinned, a newer one is opened.
         """

@@ -1,4 +1,4 @@
-"""The fixtures of the kit: those that a backend's author overrides, and those of the tests."""
+"""The fixtures of the kit: some for a backend's author to override, others for the tests."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @attrs.frozen
 class Current:
-    """The timeline that readers see: that of the highest-ranked run that counts."""
+    """The timeline that readers see: the highest-ranked run's, of those that count."""
 
     run_key: str
     newest: RunVersion | None
