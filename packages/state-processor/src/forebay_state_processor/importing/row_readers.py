@@ -1,8 +1,9 @@
 """Read the rows of tables as the cells and timers that are stored.
 
 One state has the columns of `Snapshot.to_arrow`, several states have the columns of
-`Snapshot.table`, and timers have the columns of `Snapshot.timer_table`. ``namespace``, and times of last access, may be left out.
-Key groups and times of expiry are ignored, since they follow from the other columns.
+`Snapshot.table`, and timers have the columns of `Snapshot.timer_table`. ``namespace``, and times of
+last access, may be left out. Key groups and times of expiry are ignored, since they follow from the
+other columns.
 """
 
 from __future__ import annotations
