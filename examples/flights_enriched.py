@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_spark_runtime import Retry, WaitMetrics, ordered_wait
-from forebay_spark_runtime.demo.flights import SCHEMA, Flights, airlines
+from forebay_spark_runtime.demo import SCHEMA, Flights, airlines
 
 BUSY_EVERY = 1_000
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_spark_runtime import keyed
-from forebay_spark_runtime.demo.flights import SCHEMA, Flights
+from forebay_spark_runtime.demo import SCHEMA, Flights
 from forebay_state_api import KeyedProcessFunction, ReducingStateDescriptor, RuntimeContext
 
 MINUTES = ReducingStateDescriptor("minutes", lambda first, second: first + second, int)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = {
     "forebay_state_api": [
-        "errors user_frames progress lazy_names memory_sizes",
+        "errors not_awaited user_frames progress lazy_names memory_sizes",
         "keys metrics daemon_pool threads settings",
         "codecs",
         "contract job",

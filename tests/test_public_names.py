@@ -11,16 +11,11 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 PACKAGES = [
-    "forebay_backend_heap",
-    "forebay_backend_lsm",
-    "forebay_compaction_ray",
-    "forebay_engine.versions",
-    "forebay_spark_runtime",
-    "forebay_state_api",
-    "forebay_state_processor.observing",
-    "forebay_state_processor.reading",
-    "forebay_testing",
+    ".".join(file.parent.parts[file.parts.index("src") + 1 :])
+    for file in sorted(ROOT.glob("packages/*/src/**/__init__.py"))
+    if "not import_on_first_use(__name__)" in file.read_text(encoding="utf-8")
 ]
 
 

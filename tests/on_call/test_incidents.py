@@ -13,10 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from forebay_cli.main import main
-from forebay_console.pages import Access, application
-from forebay_console.watching import StateDirectory
+from forebay_console import Access, StateDirectory, application
 from forebay_state_api.settings import resolve_settings
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 from .incidents import INCIDENTS, ORDINARY, RemindOnly, Window, leaking_timers, ordinary
 

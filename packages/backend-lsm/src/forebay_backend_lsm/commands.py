@@ -27,7 +27,7 @@ from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.progress import Progress
 from forebay_state_api.settings import Settings
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 _ALL_GROUPS: Final = KeyGroupRange(0, 0xFFFF)
 

@@ -21,7 +21,7 @@ from typing import Final
 import xxhash
 
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_state_api.storage import ForwardingStorage
 
 _log = logging.getLogger(__name__)
 

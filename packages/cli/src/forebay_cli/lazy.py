@@ -9,6 +9,8 @@ import click
 
 from forebay_state_api.errors import PluginError
 
+__all__ = ["LazyCommand"]
+
 
 class LazyCommand(click.Command):
     """Takes a command's place in a group; the command itself is imported when it is called.

@@ -9,11 +9,28 @@ Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 
 from forebay_state_api.user_frames import encodable, users_frames
+
+__all__ = [
+    "AbandonedTimelineError",
+    "ConfigurationError",
+    "CorruptStateError",
+    "FencedError",
+    "ForebayError",
+    "FunctionError",
+    "IncompatibleTypeError",
+    "Location",
+    "NoThreadError",
+    "OutputSchemaError",
+    "PluginError",
+    "StateAccessError",
+    "StateMigrationError",
+    "StorageError",
+    "UnknownPluginError",
+    "VersionGoneError",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -185,13 +202,3 @@ class OutputSchemaError(ForebayError):
 
     Who acts: the job's author. The message names the column, the value and the function.
     """
-
-
-NOT_AWAITED: Final = (
-    "it was not awaited. Write `await state.async_value()`, or chain with then_apply"
-)
-
-
-def not_awaited(kind: str) -> StateAccessError:
-    """Return the error for an awaitable of class ``kind`` that was used as its result."""
-    return StateAccessError(f"a {kind} was used where its result was meant: {NOT_AWAITED}")

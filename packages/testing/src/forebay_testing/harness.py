@@ -51,7 +51,7 @@ from forebay_state_api.metrics import total
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_testing.fake_clients import with_calls, with_clients
 from forebay_testing.fresh_copies import fresh_copy
 from forebay_testing.input_rows import InputRows, column_names, extractor

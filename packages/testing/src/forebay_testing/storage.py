@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import attrs
 
 from forebay_state_api.errors import StorageError
-from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_state_api.storage import ForwardingStorage
 
 if TYPE_CHECKING:
     from datetime import datetime

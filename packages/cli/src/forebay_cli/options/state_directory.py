@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import is_missing, located
 
 if TYPE_CHECKING:

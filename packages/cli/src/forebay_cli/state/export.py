@@ -19,7 +19,7 @@ from forebay_cli.state.shown_state import show_version, version_plain
 from forebay_cli.state.source import StateSource, state_source, version_option
 from forebay_cli.state.table_files import FORMATS, format_of, table_writer
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located, scheme_of
 from forebay_state_processor.importing.replacing import open_next_version
 

@@ -13,7 +13,7 @@ from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import StorageError
 from forebay_state_api.settings.redaction import redacted
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 _ANSWER_S: Final = 3.0
 """Longest wait of a look for a storage."""

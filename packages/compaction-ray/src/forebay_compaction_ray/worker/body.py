@@ -34,7 +34,7 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings.redaction import redacted
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 EXAMINED: Final = ".compaction/doctor"
 """Where ``forebay compaction doctor`` lets a job write its result; cannot be a query's name."""

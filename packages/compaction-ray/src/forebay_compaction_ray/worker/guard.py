@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import PluginError
-from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_state_api.storage import ForwardingStorage
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ import inspect
 import re
 from typing import Any, Final
 
-from forebay_state_api.errors import NOT_AWAITED
 from forebay_state_api.job import (
     context,
     functions,
@@ -20,6 +19,7 @@ from forebay_state_api.job import (
 from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.job.futures import AWAIT_HELP, StateFuture, asks_for_a_loop
 from forebay_state_api.job.iterators import StateIterator
+from forebay_state_api.not_awaited import NOT_AWAITED
 from forebay_state_api.user_frames import users_frames
 
 _ITERATED: Final = (

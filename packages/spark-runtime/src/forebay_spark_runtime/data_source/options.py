@@ -16,7 +16,7 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.settings import BYTES, DURATION, PREFIX, Setting
 from forebay_state_api.settings.redaction import redacted
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located
 from forebay_state_processor.reading import Position
 from forebay_state_processor.reading.difference import HELD_BYTES

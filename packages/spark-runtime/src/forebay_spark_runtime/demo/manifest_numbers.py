@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from forebay_engine.versions import OperatorStorage, operator_folder
 from forebay_engine.versions.choosing.reader import open_version
 from forebay_spark_runtime.demo.spark import UID
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.demo.directory import DemoDirectory

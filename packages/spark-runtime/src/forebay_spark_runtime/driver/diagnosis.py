@@ -30,7 +30,7 @@ from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import Settings
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 CLOCK_LIMIT_S: Final = 1.0
 """How far a clock may be from the driver's: TTL and processing-time timers depend on it."""

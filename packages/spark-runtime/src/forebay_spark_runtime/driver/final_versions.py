@@ -25,7 +25,7 @@ from forebay_engine.versions import OperatorStorage, RunIdentity, operator_folde
 from forebay_engine.versions.choosing.finality import mark_final
 from forebay_engine.versions.format.epochs import read_record
 from forebay_state_api.daemon_pool import DaemonPool
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.driver.options import KeyedOptions

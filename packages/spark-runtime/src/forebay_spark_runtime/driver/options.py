@@ -29,7 +29,7 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import PREFIX, Settings
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located
 
 

@@ -117,7 +117,7 @@ def _refusals(directory: str, options: Mapping[str, Any], marker: str) -> list[s
     try:
         from forebay_engine.versions.cleaning.storage_probe import examine
         from forebay_state_api.contract.object_storage import ObjectNotFoundError
-        from forebay_state_api.storage.opening import open_storage
+        from forebay_state_api.storage import open_storage
     except ImportError as error:
         return [f"storage was not probed, for {error.name or error} cannot be imported"]
     try:

@@ -25,7 +25,7 @@ import attrs
 from forebay_engine.versions.format.directory_contents import listed, stored_queries
 from forebay_engine.versions.format.layout import escaped, unescaped
 from forebay_state_api.daemon_pool import DaemonPool
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.driver.options import KeyedOptions

@@ -31,7 +31,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.settings import Settings
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located, scheme_of
 from forebay_state_processor.importing.checkpoint_copy import CheckpointCopy
 from forebay_state_processor.importing.declared_states import DeclaredStates

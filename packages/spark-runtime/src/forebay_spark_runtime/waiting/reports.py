@@ -22,7 +22,7 @@ from forebay_spark_runtime.driver.wait_figures import add_source
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import total
 from forebay_state_api.metrics.calls import Counts
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located
 
 _log = logging.getLogger(__name__)

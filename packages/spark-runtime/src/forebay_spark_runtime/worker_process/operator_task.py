@@ -20,7 +20,7 @@ from forebay_state_api.metrics.figures import text
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, options_from
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,12 +22,8 @@ from forebay_state_api.codecs.type_shapes import (
     UnreadableError,
     class_name,
 )
-from forebay_state_api.errors import (
-    CorruptStateError,
-    ForebayError,
-    StateMigrationError,
-    not_awaited,
-)
+from forebay_state_api.errors import CorruptStateError, ForebayError, StateMigrationError
+from forebay_state_api.not_awaited import not_awaited
 
 T = TypeVar("T")
 

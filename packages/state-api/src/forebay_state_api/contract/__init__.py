@@ -7,6 +7,8 @@ on every release that serves it.
 
 from typing import Final
 
+__all__ = ["CONTRACT_VERSION", "SERVED_VERSIONS"]
+
 CONTRACT_VERSION: Final = 2
 """The version of this contract. A plugin declares its own as ``contract_version``."""
 SERVED_VERSIONS: Final = frozenset({CONTRACT_VERSION})

@@ -45,6 +45,18 @@ if TYPE_CHECKING:
     from forebay_state_api.job.ttl import CleanupInCompaction, CleanupIncrementally
     from forebay_state_api.keys import KeyGroupRange
 
+__all__ = [
+    "NO_TIME",
+    "Capability",
+    "Opening",
+    "RangeOfScan",
+    "Scan",
+    "StateBackend",
+    "Table",
+    "TableSpec",
+    "packed_bounds",
+]
+
 
 NO_TIME: Final = -(1 << 62)
 """`Opening.now_us` of a subtask that got no row and so no time: earlier than every time."""

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import attrs
 
+__all__ = ["ABSENT", "Changes", "ListChange", "MapChange", "PointChanges", "Shape", "Space"]
+
 
 class _Absent(enum.Enum):
     ABSENT = "ABSENT"

@@ -18,6 +18,8 @@ import xxhash
 
 from forebay_state_api.errors import CorruptStateError, ForebayError
 
+__all__ = ["TornObjectError", "known_fields", "read_sealed", "seal", "typed_fields", "unseal"]
+
 _MAGIC: Final = b"FBAY"
 _FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<4sBQ")

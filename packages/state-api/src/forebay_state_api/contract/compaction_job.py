@@ -18,6 +18,8 @@ from forebay_state_api.keys import KeyGroupRange
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
+__all__ = ["CompactionJob", "CompactionResult"]
+
 _log = logging.getLogger(__name__)
 
 _HEARTBEAT: Final = "heartbeat-"

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
     from forebay_state_api.contract.object_storage import ObjectStorage
 
+__all__ = [
+    "CompactionFault",
+    "CompactionPhase",
+    "CompactionService",
+    "CompactionStatus",
+    "ServiceOutage",
+]
+
 
 class CompactionPhase(enum.Enum):
     """The phase of a job."""

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.files import StateFile
     from forebay_state_api.contract.object_storage import ObjectStorage
 
+__all__ = ["Compactor", "VerifyingCompactor"]
+
 
 class Compactor(Protocol):
     """Rewrites files of one format. Stateless; may run several jobs on several threads."""

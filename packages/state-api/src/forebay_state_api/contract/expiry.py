@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import attrs
 
+__all__ = ["Clock", "Deadline", "Expiry", "running_clock"]
+
 Clock = Callable[[], int]
 """Returns µs since the epoch."""
 

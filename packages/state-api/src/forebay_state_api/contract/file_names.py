@@ -11,6 +11,19 @@ import re
 import secrets
 from typing import Final
 
+__all__ = [
+    "DATA",
+    "LAST_VERSION",
+    "compaction_prefix",
+    "compaction_run_prefix",
+    "data_name",
+    "data_version",
+    "inverted",
+    "is_compaction_prefix",
+    "random_id",
+    "version_of",
+]
+
 DATA: Final = "data"
 LAST_VERSION: Final = (1 << 48) - 1
 _COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24}}/")

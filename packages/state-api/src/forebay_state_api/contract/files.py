@@ -10,6 +10,8 @@ import attrs
 if TYPE_CHECKING:
     from forebay_state_api.keys import KeyGroupRange
 
+__all__ = ["CommittedState", "ParentState", "StateFile"]
+
 
 @attrs.frozen(kw_only=True)
 class StateFile:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.compactor import Compactor
     from forebay_state_api.contract.object_storage import ObjectStorage
 
+__all__ = ["PROJECT", "HookSpecs", "Operator", "hookimpl", "hookspec"]
+
 PROJECT: Final = "forebay"
 """The pluggy project and the entry point group."""
 

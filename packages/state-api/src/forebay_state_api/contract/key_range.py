@@ -8,6 +8,8 @@ from typing import Any
 import attrs
 from sortedcontainers import SortedKeyList, SortedList
 
+__all__ = ["KeyRange", "OrderedEntries"]
+
 Rank = Callable[[Any], Any] | None
 """`ValueCodec.rank`: user key address → what Python compares in its place."""
 

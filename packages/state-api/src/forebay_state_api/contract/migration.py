@@ -12,6 +12,16 @@ from forebay_state_api.codecs.generations import shape_of
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.errors import StateMigrationError
 
+__all__ = [
+    "Lineage",
+    "continued",
+    "described",
+    "only_generation",
+    "reader_of",
+    "says_more",
+    "with_ttl_of",
+]
+
 _WAY_OUT: Final = (
     "declare the stored type, give added fields a default and renamed ones an Alias, migrate it "
     "with MigratedFrom(stored type, function), or give the new state another name"

@@ -15,6 +15,15 @@ from forebay_state_api.errors import StorageError
 if TYPE_CHECKING:
     from datetime import datetime
 
+__all__ = [
+    "ObjectInfo",
+    "ObjectNotFoundError",
+    "ObjectPage",
+    "ObjectStorage",
+    "checked_name",
+    "checked_prefix",
+]
+
 
 class ObjectNotFoundError(StorageError):
     """The object does not exist.

@@ -9,6 +9,8 @@ import attrs
 
 from forebay_state_api.settings.redaction import redacted
 
+__all__ = ["CREDENTIALS", "NO_PERMISSION", "StorageFault", "words_of"]
+
 _PASSING: Final = frozenset(
     {
         errno.EAGAIN,

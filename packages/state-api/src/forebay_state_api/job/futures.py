@@ -27,9 +27,10 @@ from typing import (
     overload,
 )
 
-from forebay_state_api.errors import StateAccessError, not_awaited
+from forebay_state_api.errors import StateAccessError
 from forebay_state_api.job.asyncio_future import AsyncioFuture, attached_by
 from forebay_state_api.job.current_key import NO_KEY
+from forebay_state_api.not_awaited import not_awaited
 
 T = TypeVar("T")
 U = TypeVar("U")

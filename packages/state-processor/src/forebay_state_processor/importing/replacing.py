@@ -16,7 +16,7 @@ from forebay_engine.versions.format.epochs import RunVersion
 from forebay_engine.versions.publishing import ImportTarget, open_replaced, publish
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.progress import SILENT, Progress
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 from forebay_state_processor.importing.checked_tables import CheckedTables
 from forebay_state_processor.importing.spark_checkpoint import StoppedQuery
 from forebay_state_processor.importing.tables import Tables

@@ -24,7 +24,7 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
-from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage import open_storage
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend

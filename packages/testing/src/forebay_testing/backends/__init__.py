@@ -73,8 +73,10 @@ from forebay_testing.backends.overlapping import OverlapTests
 from forebay_testing.backends.readers import ReaderTests
 from forebay_testing.backends.replay import ReplayTests
 from forebay_testing.backends.rescale import RescaleTests
+from forebay_testing.backends.search import fresh_seed
 from forebay_testing.backends.sorted_maps import SortedMapTests
 from forebay_testing.backends.steps import ProgramTests, StepTests
+from forebay_testing.backends.stored_cells import StoredCells
 from forebay_testing.backends.subject import MANNERS, Manner
 from forebay_testing.backends.tables import CommitTests, TableTests
 from forebay_testing.backends.timelines import TimelineTests
@@ -146,4 +148,4 @@ class EngineTests(
         return MANNERS[request.param]
 
 
-__all__ = ["EngineTests", "PropertyTests", "StateBackendTests"]
+__all__ = ["EngineTests", "PropertyTests", "StateBackendTests", "StoredCells", "fresh_seed"]

@@ -24,7 +24,7 @@ from forebay_state_api.job.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_state_api.storage import ForwardingStorage
 from forebay_testing.backends.subject import BackendSubject, NewJob, memory_storage
 from forebay_testing.job import KeyedJob
 

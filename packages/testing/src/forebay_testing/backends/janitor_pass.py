@@ -11,7 +11,7 @@ from forebay_engine.versions.choosing.savepoints import create_savepoint
 from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 from forebay_state_api.job.descriptors import ValueStateDescriptor
-from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_state_api.storage import ForwardingStorage
 from forebay_testing.backends.stored_cells import StoredCells
 from forebay_testing.backends.subject import BackendSubject, NewJob
 from forebay_testing.job import KeyedJob

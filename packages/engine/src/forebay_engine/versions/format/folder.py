@@ -16,7 +16,7 @@ import attrs
 
 from forebay_engine.versions.format import layout
 from forebay_state_api.contract.file_names import DATA
-from forebay_state_api.storage.forwarding import ForwardingStorage
+from forebay_state_api.storage import ForwardingStorage
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
