@@ -20,11 +20,14 @@ EVENTS: Final[Mapping[str, str]] = {
     "refused": "Offers of jobs that gateways refused, or would have: the client asks first.",
     "verify_failures": "Outputs that did not match their result: check the workers' storage.",
     "fallbacks:unreachable": "Jobs compacted in the process because no gateway was reachable.",
-    "fallbacks:refused": "The same, because gateways refused them: full, draining, another token.",
-    "fallbacks:limits": "The same, because they are above the gateways' limits.",
-    "fallbacks:storage": "The same, because the gateways do not have the state directory.",
-    "fallbacks:queue": "The same, after too long without a worker, or at a worker.",
-    "fallbacks:attempts": "The same, after all attempts were lost.",
+    "fallbacks:refused": "Jobs compacted in the process because gateways refused them: their "
+    "queues were full, they were draining, or the token did not match.",
+    "fallbacks:limits": "Jobs compacted in the process because they exceeded the gateways' limits.",
+    "fallbacks:storage": "Jobs compacted in the process because the gateways do not have the state "
+    "directory.",
+    "fallbacks:queue": "Jobs compacted in the process because they waited for a worker, or ran, "
+    "for too long.",
+    "fallbacks:attempts": "Jobs compacted in the process because all attempts were lost.",
 }
 """Event → meaning. Clients count these and report them to gateways; a cause follows a colon."""
 

@@ -27,8 +27,8 @@ class EngineMetrics:
         "Rows for which `ctx.timers.drop_late` returned true.", key="late_rows_dropped"
     )
     keys_touched: int = metric(
-        "Keys whose state was written, or read from storage: of the state with the most; or, if "
-        "more timers were added and these are more keys, keys that registered timers.",
+        "Keys whose state was written, or read from storage, in the state with the most such keys. "
+        "If more keys registered timers, and more timers were added, the number of these keys.",
         key="keys_touched",
     )
     values_expired: int = metric(
@@ -39,10 +39,9 @@ class EngineMetrics:
         "Registrations of timers, also of timers that were there.", key="timers_registered"
     )
     timers_added: int = metric(
-        "Timers that each hand-over of writes leaves more than before; there is one at the end of "
-        "a micro-batch, and more if writes fill the buffer. A timer that was moved may count as "
-        "one, and unless the backend holds all state in memory, one that was stored before counts "
-        "again.",
+        "Timers that hand-overs of writes to the backend add. Writes are handed over at the end of "
+        "a micro-batch, and whenever they fill the buffer. A timer that is moved may count. A "
+        "stored timer counts again, unless the backend holds all state in memory.",
         key="timers_added",
     )
     timers_fired: int = metric("Timers that fired.", key="timers_fired")
