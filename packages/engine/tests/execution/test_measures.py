@@ -114,7 +114,7 @@ def test_records_that_go_on_beside_the_task_leave_its_clock_alone(new_job, monke
             assert running.measures.clock.switch(Phase.STATE_WAIT) is Phase.REST
 
         with monkeypatch.context() as patched:
-            patched.setattr(type(scheduler), "advance", advance)
+            patched.setattr(type(scheduler.progress), "advance", advance)
             patched.setitem(scheduler.busy, "k", None)
             clock.switch(Phase.INPUT)
             running.engine._go_on()

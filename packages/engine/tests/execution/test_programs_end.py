@@ -19,6 +19,7 @@ import pytest
 from forebay_backend_heap import HeapBackend
 from forebay_backend_lsm import LsmBackend
 from forebay_engine.execution.awaitables import Awaits
+from forebay_engine.execution.progress import Progress
 from forebay_engine.execution.scheduler import Scheduler
 from forebay_engine.isolation.checked_rows import CheckedRows
 from forebay_engine.isolation.failed_record import ErrorRows, FailedRecord
@@ -235,7 +236,7 @@ class Watchdog:
         self.turns = 0
         for cls, name in (
             *((_VirtualLoop, "_run_once"), (Awaits, "wait"), (Awaits, "turn")),
-            *((Scheduler, "_run_arrived"), (Scheduler, "run_quietly")),
+            *((Progress, "_run_arrived"), (Scheduler, "run_quietly")),
         ):
             monkeypatch.setattr(cls, name, self._counting(getattr(cls, name)))
         self._select = _Selector.select

@@ -48,7 +48,6 @@ class Steps(Protocol):
     current: Record | None
     ready: deque[Record]
     busy: dict[Any, Record]
-    waking_inbox: WakingInbox
     counters: EngineMetrics
     calling: int
 

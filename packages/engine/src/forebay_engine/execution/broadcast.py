@@ -87,7 +87,7 @@ class BroadcastInput(BroadcastAccess):
             except StopIteration as stop:
                 return stop.value
             future = check_awaited(awaited, coroutine)
-            scheduler.run_until(lambda future=future: future._done)  # type: ignore[misc]
+            scheduler.progress.run_until(lambda future=future: future._done)  # type: ignore[misc]
 
 
 def undeclared(descriptor: object, uid: str) -> ConfigurationError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forebay_engine.execution.awaited_calls import close_unawaited
@@ -32,8 +33,9 @@ class CancelledSteps(Protocol):
     def run_quietly(self) -> bool:
         """Run what can run of cancelled records; return whether there was anything."""
 
-    def wait_quietly(self, timeout_s: float) -> bool:
-        """Wait for what a cancelled record awaits; return false if nothing can arrive."""
+
+Wait = Callable[[float], bool]
+"""Waits for what a cancelled record awaits; returns false if nothing can arrive."""
 
 
 def steps_under_way(record: Record) -> list[Any]:
@@ -91,7 +93,7 @@ def cancel_state_waits(record: Record) -> None:
             child.cancel()
 
 
-def cancel_all(scheduler: CancelledSteps, awaits: Awaits) -> None:
+def cancel_all(scheduler: CancelledSteps, awaits: Awaits, wait: Wait) -> None:
     """Cancel the records of a failed micro-batch, and wait for their ``finally`` blocks.
 
     What they await is answered meanwhile, storage included. None is begun any more.
@@ -100,14 +102,16 @@ def cancel_all(scheduler: CancelledSteps, awaits: Awaits) -> None:
     for record in records:
         record.waiting = None
         cancel(record)
-    late = not _run_to_the_ends(scheduler, awaits, records)
+    late = not _run_to_the_ends(scheduler, awaits, wait, records)
     for record in records:
         if is_under_way(record):
             close_by_force(record, late=late)
         close_unawaited(record)
 
 
-def _run_to_the_ends(scheduler: CancelledSteps, awaits: Awaits, records: list[Record]) -> bool:
+def _run_to_the_ends(
+    scheduler: CancelledSteps, awaits: Awaits, wait: Wait, records: list[Record]
+) -> bool:
     """Run cancelled records until they are done or cannot go on; return false if it is late."""
     deadline = awaits.loop.time() + CLOSING_S
     # The loop's clock may stand still, as a `VirtualClock` does while code spins.
@@ -122,7 +126,7 @@ def _run_to_the_ends(scheduler: CancelledSteps, awaits: Awaits, records: list[Re
             return left > 0
         if scheduler.run_quietly():
             parents = [record for record in parents if not cancel_children(record)]
-        elif not scheduler.wait_quietly(left):
+        elif not wait(left):
             if stuck:
                 return True
             stuck = True
@@ -150,3 +154,18 @@ def close_by_force(record: Record, *, late: bool = True) -> None:
     for child in tuple(record.children or ()):
         child.get_coro().close_by_force()
         child.cancel()
+
+
+def quietly(run: Callable[..., object], *arguments: Any) -> bool:
+    """Run code of a record that is cancelled; return false if it fails, too late to matter."""
+    try:
+        run(*arguments)
+    except Exception:  # noqa: BLE001 - this may run any user code
+        _log.debug("a record failed after it was cancelled", exc_info=True)
+        return False
+    return True
+
+
+def close_quietly(driver: Any) -> None:
+    """Close a suspended coroutine."""
+    quietly(driver.close)

@@ -28,7 +28,6 @@ from forebay_engine.execution.descriptor_equality import disagreement
 from forebay_engine.execution.engine_interface import StateHost
 from forebay_engine.execution.error_hints import hint
 from forebay_engine.execution.guarded_table import guarded
-from forebay_engine.execution.record import Entry
 from forebay_engine.execution.record_calls import RecordCalls
 from forebay_engine.execution.record_keys import RecordKeys
 from forebay_engine.execution.record_methods import (
@@ -77,6 +76,7 @@ from forebay_state_api.settings import EngineSettings
 from forebay_state_api.user_frames import users_frames
 
 if TYPE_CHECKING:
+    from forebay_engine.execution.engine_interface import Entries
     from forebay_engine.execution.loop_thread import LentLoop
     from forebay_engine.execution.record_methods import RecordMethod
     from forebay_engine.isolation.failed_record import ErrorRows
@@ -200,7 +200,7 @@ class Engine:
         if awaits_anything(function):
             self._await_anything(loop_of_thread())
         self.scheduler.find_loop = self._find_loop
-        self.scheduler.start = self._start
+        self.scheduler.admission.loops = [method.loop(self) for method in self._methods]
         self.scheduler.bind_namespace = self._bind_namespace
         self.scheduler.describe = self.where
         self._calls: RecordCalls | None = None
@@ -292,11 +292,17 @@ class Engine:
         self.counters.records += len(keys)
         self.scheduler.side = side
         with _UserCode(self, None):
-            self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
-            self.scheduler.advance()
+            self._run(self._methods[side], zip(rows, keys, groups, strict=True), side)
+            self.scheduler.progress.advance()
         self.context._key = NO_KEY
         self._warn_of_dropped_reads()
         self._spill()
+
+    def _run(self, method: RecordMethod, entries: Entries, side: int) -> None:
+        """Run the records of input ``side``, in order."""
+        if method.is_asynchronous and self.scheduler.awaits is None:
+            self._find_loop()
+        self.scheduler.admission.loops[side](entries, side)
 
     def process_broadcast(self, rows: Iterable[Any]) -> None:
         """Run rows of the broadcast input, each after everything before it is done.
@@ -308,7 +314,7 @@ class Engine:
             raise StateAccessError(f"{function_name(self.function)} has no broadcast input")
         self._before_rows()
         with _UserCode(self, None):
-            self.scheduler.drain()
+            self.scheduler.progress.drain()
         self.context._key = NO_KEY
         for row in rows:
             self.counters.records += 1
@@ -336,9 +342,9 @@ class Engine:
         before, scheduler.side = scheduler.side, self._timer_side
         with _UserCode(self, None):
             method = self._methods[self._timer_side]
-            method.run(self, timers.due(FIRED_AT_ONCE), self._timer_side)
+            self._run(method, timers.due(FIRED_AT_ONCE), self._timer_side)
             self._bind_namespace(None)
-            scheduler.advance()
+            scheduler.progress.advance()
         scheduler.side = before
         self.context._key = NO_KEY
         self._spill()
@@ -350,7 +356,7 @@ class Engine:
         while self.fire_timers():
             pass
         with _UserCode(self, None):
-            self.scheduler.drain()
+            self.scheduler.progress.drain()
         self.context._key = NO_KEY
         self._warn_of_dropped_reads()
         if self.timers is not None:
@@ -369,7 +375,7 @@ class Engine:
         The writes under the keys of unfinished records are kept.
         """
         with _UserCode(self, None):
-            self.scheduler.settle()
+            self.scheduler.progress.settle()
         self.context._key = NO_KEY
         open_keys = self.scheduler.busy
         touched = max([state.hand_over(open_keys) for state in self.states.values()], default=0)
@@ -437,7 +443,7 @@ class Engine:
         clock, self.measures.clock = self.measures.clock, PhaseClock()
         try:
             with _UserCode(self, None):
-                self.scheduler.advance()
+                self.scheduler.progress.advance()
         except BaseException as error:  # noqa: BLE001 - raised by the next call
             self._late_error = error
         finally:
@@ -464,8 +470,8 @@ class Engine:
         return attrs.evolve(
             self.counters,
             in_flight=len(self.scheduler.busy),
-            waiting_requests=self.scheduler.waiting_requests,
-            blocked_keys=self.scheduler.blocked,
+            waiting_requests=self.scheduler.progress.waiting_requests,
+            blocked_keys=self.scheduler.admission.blocked,
             rows_out=self.counters.rows_out + self.rows_ready,
         )
 
@@ -561,6 +567,7 @@ class Engine:
         before, scheduler.side = scheduler.side, len(self._methods)
         scheduler.fails_batch = True
         self._methods.append(visit_method(fn, visited.state))
+        scheduler.admission.loops.append(self._methods[-1].loop(self))
         try:
             with _UserCode(self, None):
                 self._visit_pages(visited, self._methods[-1])
@@ -570,14 +577,15 @@ class Engine:
             raise
         finally:
             self._methods.pop()
+            scheduler.admission.loops.pop()
             scheduler.side = before
             scheduler.fails_batch = False
 
     def _visit_pages(self, visited: DeclaredState, method: RecordMethod) -> None:
         scheduler, side = self.scheduler, self.scheduler.side
         for filled in visited.filled_pages(self._host):
-            method.run(self, ((key, key, group) for key, group in filled), side)
-            scheduler.drain()
+            self._run(method, ((key, key, group) for key, group in filled), side)
+            scheduler.progress.drain()
             self.context._key = NO_KEY
             self._warn_of_dropped_reads()
             with guarded(self.fail, "a write"):
@@ -707,14 +715,6 @@ class Engine:
             "show expired data, is not awaited"
         )
         warnings.warn(message, RuntimeWarning, stacklevel=5)
-
-    def _start(self, entry: Entry) -> None:
-        """Run a record that had to wait for its key."""
-        row, key, group, side = entry
-        scheduler = self.scheduler
-        before, scheduler.side = scheduler.side, side
-        self._methods[side].run(self, iter(((row, key, group),)), side)
-        scheduler.side = before
 
     def _warn_of_dropped_reads(self) -> None:
         """Warn, once per operator, of reads that nobody awaits."""

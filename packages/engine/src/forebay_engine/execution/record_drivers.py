@@ -63,6 +63,7 @@ def run_apart(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
     Stops after a record that did not have to wait; returns whether all records have been run.
     """
     scheduler = host.scheduler
+    admission = scheduler.admission
     context = host.context
     busy = scheduler.busy
     rows_out = host.rows_out
@@ -77,7 +78,7 @@ def run_apart(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
             give_out(host, rows)
 
     for row, key, group in entries:
-        if busy and scheduler.must_wait(row, key, group, side):
+        if busy and admission.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group

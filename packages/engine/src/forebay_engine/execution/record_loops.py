@@ -37,13 +37,14 @@ ASYNC_GENERATOR: Final = "async generator"
 _LOOP: Final = """\
 def loop(host, fn, entries, side):
     scheduler = host.scheduler
+    admission = scheduler.admission
     context = host.context
     busy = scheduler.busy
     rows_out = host.rows_out
     append, extend = rows_out.append, rows_out.extend
     SETUP
     for row, key, group in entries:
-        if busy and scheduler.must_wait(row, key, group, side):
+        if busy and admission.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group

@@ -62,12 +62,10 @@ class RecordMethod:
         """Whether ``fn`` returns coroutines or asynchronous generators."""
         return self.form in {COROUTINE, ASYNC_GENERATOR}
 
-    def run(self, host: RecordHost, entries: Entries, side: int) -> None:
-        """Run the records of input ``side``, in order."""
-        if self.is_asynchronous and host.scheduler.awaits is None:
-            host.scheduler.find_loop()
+    def loop(self, host: RecordHost) -> Callable[[Entries, int], Any]:
+        """Return what runs records of an input, given its number, in order."""
         loops = ISOLATING_LOOPS if host.scheduler.isolates else ORDINARY_LOOPS
-        loops[self.form](host, self.fn, entries, side)
+        return functools.partial(loops[self.form], host, self.fn)
 
 
 class Adapter:

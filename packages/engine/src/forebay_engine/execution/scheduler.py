@@ -1,17 +1,14 @@
-"""Decide which step of user code runs next, and when reads are sent to the backend's threads.
+"""Decide which step of user code runs next.
 
 A record that awaits only results from memory leaves no trace here. Every other record is held as a
 `Record` under its key until its function and every future that it made are done; later records of
-that key queue behind it. Reads are collected into batches, which are sent when they are full or
-when nothing else can run: no access waits for a timer.
+that key queue behind it (`Admission`). When no step can run, `Progress` sends reads and waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
-import queue
 import sys
 import threading
 from collections import deque
@@ -19,30 +16,34 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
+from forebay_engine.execution.admission import Admission
 from forebay_engine.execution.awaitables import (
     Awaits,
     LoopWait,
     Scope,
-    WakingInbox,
     loop_wait,
     of_another_loop,
     raise_unread,
 )
 from forebay_engine.execution.awaited_calls import raise_unawaited
-from forebay_engine.execution.cancelling import cancel_all, cancel_state_waits, may_be_cancelled
+from forebay_engine.execution.cancelling import (
+    cancel_all,
+    cancel_state_waits,
+    close_quietly,
+    quietly,
+)
 from forebay_engine.execution.loop_watch import loop_watch
+from forebay_engine.execution.progress import Progress
 from forebay_engine.execution.read_requests import (
-    Inbox,
     ReadExecutor,
     ReadMany,
     ReadRequests,
     Request,
 )
-from forebay_engine.execution.record import Entry, Record
+from forebay_engine.execution.record import Record
 from forebay_engine.execution.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_engine.execution.record_steps import RecordSteps
 from forebay_engine.execution.subtask_metrics import Measures
-from forebay_engine.execution.task_thread import others_live
 from forebay_engine.execution.waiting_lines import awaited_by, where_it_waits
 from forebay_state_api.errors import FunctionError, StateAccessError
 from forebay_state_api.job.asyncio_future import wait_of_task
@@ -61,12 +62,6 @@ from forebay_state_api.job.futures import (
     enter_scheduler,
 )
 from forebay_state_api.metrics.engine import EngineMetrics
-from forebay_state_api.metrics.phases import Phase
-
-_log = logging.getLogger(__name__)
-
-POLL_EVERY: Final = 32
-"""Number of admissions after which answers are polled while records wait."""
 
 FRESH: Final = Done()
 """Used as the last request if every request so far was awaited."""
@@ -107,16 +102,9 @@ class Scheduler:
 
     # Slots, because every record reads and writes some of them.
     __slots__ = (
-        "_admitted",
-        "_calls_limit",
-        "_drain_timeout_s",
-        "_inbox",
-        "_limit",
-        "_restarting",
-        "_times",
+        "admission",
         "awaits",
         "bind_namespace",
-        "blocked",
         "busy",
         "calling",
         "context",
@@ -131,16 +119,14 @@ class Scheduler:
         "find_loop",
         "mark",
         "measures",
-        "put_off",
+        "progress",
         "reads",
         "ready",
         "row",
         "rows_out",
         "side",
-        "start",
         "tail",
         "task_thread",
-        "waking_inbox",
     )
 
     isolates: ClassVar[bool] = False
@@ -162,10 +148,8 @@ class Scheduler:
         self.ready: deque[Record] = deque()
         """Records with a step that can run."""
         self.busy: dict[Any, Record] = {}
-        self.blocked = self.calling = 0
-        """Records that wait for their keys, and those that wait for the loop or for children."""
-        self.put_off: deque[Record] = deque()
-        """Records that are done, and keep their keys until fewer records are calling."""
+        self.calling = 0
+        """Records that wait for the loop or for children."""
         self.current: Record | None = None
         self.tail: Answered[Any] = FRESH
         """The last request of the running record, while it needs no explicit order: once it is
@@ -185,8 +169,6 @@ class Scheduler:
         """The input from which rows are being taken."""
         self.fails_batch = False
         """Whether records that run now fail the micro-batch, also where others fail alone."""
-        self.start: Callable[[Entry], None]
-        """Set by the engine: runs a record that was queued."""
         self.bind_namespace: Callable[[Any], None]
         """Set by the engine: makes a namespace current."""
         self.describe: Callable[[], str]
@@ -194,17 +176,16 @@ class Scheduler:
         self.describe_calls: Callable[[], str] = str
         """Set once calls are made: who has the places that calls wait for, for errors."""
         self.counters = EngineMetrics()
-        self._limit = in_flight_limit
-        self._calls_limit = calls_in_flight
         self.deadlines = None if record_timeout_s is None else RecordDeadlines(record_timeout_s)
-        self._times = [] if self.deadlines is None else [self.deadlines]
-        self._drain_timeout_s = drain_timeout_s
         self.reads = ReadRequests(batch_size, self.counters, post=self.post, answer=self._answer)
         """The reads that have no answer yet."""
-        self.waking_inbox = WakingInbox()
-        self._inbox: Inbox = self.waking_inbox
         self.task_thread = threading.get_ident()
-        self._admitted, self._restarting = 0, False
+        self.progress = Progress(self, drain_timeout_s=drain_timeout_s)
+        if self.deadlines is not None:
+            self.progress.times.append(self.deadlines)
+        self.admission = Admission(
+            self, in_flight_limit=in_flight_limit, calls_in_flight=calls_in_flight
+        )
         self.awaits: Awaits | None = None
         """The awaitables other than state; ``None``: records await state only."""
         self.find_loop: Callable[[], bool] = _no_loop
@@ -212,10 +193,9 @@ class Scheduler:
 
     def await_anything(self, loop: asyncio.AbstractEventLoop) -> Awaits:
         """Let records await whatever ``loop`` can."""
-        self.awaits = self.waking_inbox.awaits = Awaits(self, loop)
+        self.awaits = Awaits(self, loop)
         loop_watch().add(self.awaits)
-        for deadlines in self._times:
-            deadlines.wake(loop, self.awaits.woke)
+        self.progress.wake_by(self.awaits)
         return self.awaits
 
     # -- records ------------------------------------------------------------------------------
@@ -237,7 +217,7 @@ class Scheduler:
             self.busy[key] = record
             if self.deadlines is not None:
                 self.deadlines.add(record)
-            in_flight = len(self.busy) + self.blocked
+            in_flight = len(self.busy) + self.admission.blocked
             if in_flight > self.counters.largest_in_flight:  # noqa: PLR1730 - quicker than `max`
                 self.counters.largest_in_flight = in_flight
         return record
@@ -292,7 +272,7 @@ class Scheduler:
         else:
             self._finish(record)
 
-    def _run_ready(self) -> None:
+    def run_ready(self) -> None:
         """Run the records that can go on."""
         context, ready, rows_out = self.context, self.ready, self.rows_out
         before = self.current, self.tail, context._key, context._group
@@ -349,83 +329,7 @@ class Scheduler:
         record.driver = None
         del self.busy[record.key]
         if record.waiting:
-            self._start_next(record)
-
-    def _start_next(self, ended: Record) -> None:
-        """Start the records that waited for one that is done, as far as they need not wait."""
-        waiting = ended.waiting
-        while waiting:
-            if self._calls_limit is not None and self._at_limit():
-                self.busy[ended.key] = ended
-                self.put_off.append(ended)
-                return
-            entry = waiting.popleft()
-            self.blocked -= 1
-            self._restarting = True
-            self.start(entry)
-            self._restarting = False
-            holder = self.busy.get(ended.key)
-            if holder is not None:
-                holder.waiting = waiting
-                return
-
-    def _start_put_off(self) -> bool:
-        """Start records that were put off, if they may start now; return whether any has."""
-        moved = False
-        while self.put_off and not self._at_limit():
-            ended = self.put_off.popleft()
-            del self.busy[ended.key]
-            self._start_next(ended)
-            moved = True
-        return moved
-
-    def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
-        """Queue the record if its key is held; make room if too many are in flight."""
-        if self._restarting:
-            # It has waited: its key is free, and it was counted when it arrived.
-            self._restarting = False
-            return False
-        holder = self.busy.get(key)
-        in_flight = len(self.busy) + self.blocked
-        if holder is not None:
-            if holder.waiting is None:
-                holder.waiting = deque()
-            holder.waiting.append((row, key, group, side))
-            self.blocked += 1
-            in_flight += 1
-            counters = self.counters
-            counters.largest_blocked = max(counters.largest_blocked, self.blocked)
-            counters.largest_in_flight = max(counters.largest_in_flight, in_flight)
-        self._admitted += 1
-        if in_flight >= self._limit:
-            self._run_others(self._make_room)
-        limit = self._calls_limit
-        if limit is not None and self.calling + len(self.ready) >= limit:
-            self._run_others(self._await_calls)
-        elif self._admitted % POLL_EVERY == 0:
-            self._run_others(self._poll)
-        return holder is not None
-
-    def _make_room(self) -> None:
-        self.run_until(lambda: len(self.busy) + self.blocked < self._limit)
-
-    def _await_calls(self) -> None:
-        """Wait until another record may call: one that has begun always goes on."""
-        self.run_until(lambda: not self._at_limit())
-
-    def _at_limit(self) -> bool:
-        """Return whether as many records call as may; those that can go on may call again."""
-        limit = self._calls_limit
-        return limit is not None and self.calling + len(self.ready) >= limit
-
-    def _run_others(self, run: Callable[[], object]) -> None:
-        """Call ``run`` in the default namespace, where a timer's record is about to begin."""
-        namespace = self.context._namespace
-        if namespace is not None:
-            self.bind_namespace(None)
-        run()
-        if namespace is not None:
-            self.bind_namespace(namespace)
+            self.admission.start_next(record)
 
     # -- failures -----------------------------------------------------------------------------
 
@@ -774,7 +678,7 @@ class Scheduler:
 
     def read_through(self, reads: ReadExecutor) -> None:
         """Let ``reads`` execute all reads from now on, instead of threads; for tests."""
-        self._inbox = reads
+        self.progress.inbox = reads
         self.reads.execute_in(reads, instead=True)
 
     def _answer(self, requests: list[Request], answers: Sequence[Any]) -> None:
@@ -805,139 +709,9 @@ class Scheduler:
 
     def post(self, action: Callable[[], object]) -> None:
         """Run ``action`` on the task thread. Callable from any thread."""
-        self._inbox.put(action)
+        self.progress.inbox.put(action)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is in flight."""
-        on_loop = self.awaits is not None and self.awaits.in_flight
-        return not self.busy and not self.ready and not on_loop
-
-    @property
-    def waiting_requests(self) -> int:
-        """The number of requests without an answer; a batch in progress counts as one."""
-        return self.reads.queued + self.reads.outstanding
-
-    def _poll(self) -> None:
-        """Run what has arrived, and let the loop turn now and then."""
-        if self.awaits is not None and self.awaits.turn_is_due():
-            self.awaits.turn()
-        self._run_arrived()
-
-    def _turn_loop(self) -> bool:
-        """Let the loop turn if something is in flight on it; return whether anything ended."""
-        awaits = self.awaits
-        if awaits is None or not awaits.in_flight:
-            return False
-        in_flight = awaits.in_flight
-        awaits.turn()
-        return awaits.in_flight != in_flight
-
-    def _run_arrived(self) -> bool:
-        """Run everything that can run now; return whether there was anything."""
-        moved = False
-        for deadlines in self._times:
-            for record in deadlines.past():
-                self._end_late(record, deadlines)
-                moved = True
-        while True:
-            if self.ready:
-                self._run_ready()
-                moved = True
-            if self.put_off and self._start_put_off():
-                moved = True
-                continue
-            arrival = self._arrived()
-            if arrival is None:
-                return moved
-            arrival()
-            moved = True
-
-    def _arrived(self) -> Callable[[], object] | None:
-        """Return the next action for this thread, if one has arrived."""
-        try:
-            return self._inbox.get_nowait()
-        except queue.Empty:
-            return None
-
-    def run_until(self, done: Callable[[], bool]) -> None:
-        """Run steps, send requests and wait for answers, until ``done()``."""
-        while not done():
-            if self._run_arrived():
-                continue
-            if self.reads.queued:
-                if not self._turn_loop():  # what is ready there may add to the batch
-                    self.reads.send()
-            elif self.reads.outstanding:
-                self._await_answer()
-            else:
-                self._await_completion()
-
-    def advance(self) -> None:
-        """Run the steps that can run now and send requests, without waiting."""
-        self._turn_loop()
-        self._run_arrived()
-        self.reads.send()
-
-    def settle(self) -> None:
-        """Run until no request is pending and nothing can run; records may wait for threads."""
-        self.run_until(lambda: not self.waiting_requests and not self.ready)
-
-    def drain(self) -> None:
-        """Run until no record is in flight and no request is pending."""
-        self.run_until(lambda: self.idle and not self.waiting_requests)
-
-    def _await_answer(self, timeout_s: float | None = None) -> None:
-        """Wait for an answer of storage; the loop turns meanwhile."""
-        awaits, clock = self.awaits, self.measures.clock
-        arrival: Callable[[], object] = _nothing_arrived
-        before = clock.switch(Phase.STATE_WAIT)
-        try:
-            if awaits is not None and isinstance(self._inbox, WakingInbox):
-                awaits.wait(self._inbox, timeout_s)
-            else:
-                arrival = self._inbox.get(timeout=timeout_s or self._left_s())
-        except queue.Empty:
-            return  # a record is late
-        finally:
-            clock.switch(before)
-        arrival()
-
-    def _await_completion(self) -> None:
-        """Wait for futures of the loop, or for those that other threads complete."""
-        clock, awaits = self.measures.clock, self.awaits
-        if awaits is not None and self._loop_may_wake(awaits):
-            before = clock.switch(Phase.CALL_WAIT)
-            try:
-                answered = awaits.wait(self.waking_inbox, self._drain_timeout_s)
-            finally:
-                clock.switch(before)
-            if not answered:
-                raise self._unanswered()
-            return
-        if not others_live(self.task_thread):
-            raise self._stuck("and no other thread lives that could")
-        left = self._left_s()
-        timeout = self._drain_timeout_s if left is None else min(left, self._drain_timeout_s)
-        try:
-            with clock.during(Phase.CALL_WAIT):
-                arrival = self._inbox.get(timeout=timeout)
-        except queue.Empty:
-            if timeout == left:
-                return  # a record is late
-            limit = f"within the drain timeout of {self._drain_timeout_s:g} s"
-            raise self._stuck(limit) from None
-        arrival()
-
-    def _loop_may_wake(self, awaits: Awaits) -> bool:
-        """Return whether a turn of the loop may let a record go on."""
-        return bool(awaits.in_flight) or any(map(may_be_cancelled, self.busy.values()))
-
-    def _left_s(self) -> float | None:
-        """Return the seconds until the first record is late; ``None`` if there is no limit."""
-        return min((s for one in self._times if (s := one.left_s()) is not None), default=None)
-
-    def _end_late(self, record: Record, deadlines: RecordDeadlines) -> None:
+    def end_late(self, record: Record, deadlines: RecordDeadlines) -> None:
         """Handle a record that takes too long: it fails the micro-batch."""
         self.current, self.context._key = record, record.key
         late = RecordTimeoutError(f"it waits for {self.waited_for(record)}")
@@ -948,27 +722,6 @@ class Scheduler:
     def waited_for(self, record: Record) -> str:
         """Return what a late record waits for, and where, for its error."""
         return f"{awaited_by(record)}{where_it_waits(record)}{self.describe_calls()}"
-
-    def _stuck(self, why: str) -> FunctionError:
-        waiting = len(self.busy)
-        if waiting:
-            self.current = record = next(iter(self.busy.values()))
-            self.context._key = record.key
-        return FunctionError(
-            f"{self.describe()} waits for a StateFuture that nobody completed, {why}; "
-            f"{waiting} record(s) wait in this subtask"
-        )
-
-    def _unanswered(self) -> FunctionError:
-        """Return the error for futures of the loop that took longer than the drain timeout."""
-        record = next((one for one in self.busy.values() if one.open), None)
-        if record is not None:
-            self.current, self.context._key = record, record.key
-        return FunctionError(
-            f"{self.describe()} waits for {awaited_by(record)}, which did not end within the drain "
-            f"timeout of {self._drain_timeout_s:g} s; {len(self.busy)} record(s) wait in this "
-            f"subtask{where_it_waits(record)}{self.describe_calls()}"
-        )
 
     def run_in_scope(self, scope: Scope, run: Callable[[], object]) -> None:
         """Run what a timer of the loop does for a record."""
@@ -1009,7 +762,7 @@ class Scheduler:
         """Cancel what is in flight, because the micro-batch has failed."""
         if self.awaits is not None and self.busy:
             self.current = None
-            cancel_all(self, self.awaits)
+            cancel_all(self, self.awaits, self.progress.wait_quietly)
 
     def run_quietly(self) -> bool:
         """Run what can run of cancelled records; return whether there was anything.
@@ -1024,32 +777,18 @@ class Scheduler:
                     self.ready.append(record)  # for its other steps
                     self.current = None
                     cancel_state_waits(record)
-            elif (arrival := self._arrived()) is not None:
+            elif (arrival := self.progress.arrived()) is not None:
                 quietly(arrival)
             else:
                 return moved
             self.current, self.tail = None, FRESH
             moved = True
 
-    def wait_quietly(self, timeout_s: float) -> bool:
-        """Wait for what a cancelled record awaits; return false if nothing can arrive."""
-        if self.reads.queued:
-            self.reads.send()
-            return True
-        if self.reads.outstanding:
-            quietly(self._await_answer, timeout_s)
-            return True
-        if self.awaits is None or not self._loop_may_wake(self.awaits):
-            return False
-        self.awaits.wait(self.waking_inbox, timeout_s)
-        return True
-
     def close(self) -> None:
         """Release the threads; results of pending requests are ignored, coroutines are closed."""
         if self.awaits is not None:
             loop_watch().discard(self.awaits)
-        for deadlines in self._times:
-            deadlines.close()
+        self.progress.close()
         self.reads.close()
         for record in self.busy.values():
             for coroutine in (record.driver, *(record.driven or ())):
@@ -1063,24 +802,5 @@ def _no_loop() -> bool:
     return False
 
 
-def _nothing_arrived() -> None:
-    """Do nothing; the loop has run what arrived."""
-
-
 def _nothing(_: object) -> None:
     """Do nothing; it holds a place in the order."""
-
-
-def quietly(run: Callable[..., object], *arguments: Any) -> bool:
-    """Run code of a record that is cancelled; return false if it fails, too late to matter."""
-    try:
-        run(*arguments)
-    except Exception:  # noqa: BLE001 - this may run any user code
-        _log.debug("a record failed after it was cancelled", exc_info=True)
-        return False
-    return True
-
-
-def close_quietly(driver: Any) -> None:
-    """Close a suspended coroutine."""
-    quietly(driver.close)

@@ -15,7 +15,7 @@ from forebay_engine.execution import cancelling
 from forebay_engine.execution.awaitables import Scope, raise_unread
 from forebay_engine.execution.awaited_calls import close_unawaited, raise_unawaited
 from forebay_engine.execution.record_deadlines import RecordDeadlines, RecordTimeoutError
-from forebay_engine.execution.scheduler import FRESH, Scheduler, close_quietly
+from forebay_engine.execution.scheduler import FRESH, Scheduler
 from forebay_engine.isolation.failed_record import (
     SHOWN_FAILURES,
     ErrorRows,
@@ -58,7 +58,7 @@ class IsolatingScheduler(Scheduler):
         self._error_limit = error_rows.limit
         self._first: list[FailedRecord] = []
         self._closing = RecordDeadlines(cancelling.CLOSING_S)
-        self._times.append(self._closing)
+        self.progress.times.append(self._closing)
 
     # -- the ends of records ------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class IsolatingScheduler(Scheduler):
         self.emit_unchecked()
         return self.checked_rows.take()
 
-    def _run_ready(self) -> None:
+    def run_ready(self) -> None:
         while self.ready:
             record = self.ready.popleft()
             if record.stack or record.turns:
@@ -137,7 +137,7 @@ class IsolatingScheduler(Scheduler):
             record.driver = None
             del self.busy[record.key]
             if record.waiting:
-                self._start_next(record)
+                self.admission.start_next(record)
             return
         self._examine(record)
         super()._finish(record)
@@ -229,9 +229,9 @@ class IsolatingScheduler(Scheduler):
         self._drop(record, error)
         self.current, context._key, context._group = before
 
-    def _end_late(self, record: Any, deadlines: RecordDeadlines) -> None:
+    def end_late(self, record: Any, deadlines: RecordDeadlines) -> None:
         if self.fails_batch:
-            super()._end_late(record, deadlines)
+            super().end_late(record, deadlines)
         self.mark, self.journal.last = len(self.rows_out), None
         if deadlines is self._closing:
             cancelling.close_by_force(record)
@@ -270,7 +270,7 @@ class IsolatingScheduler(Scheduler):
             child.cancel()
         for coroutine in (record.driver, *(record.driven or ())):
             if coroutine is not None:
-                close_quietly(coroutine)
+                cancelling.close_quietly(coroutine)
         for *_, callback, value in turns:
             if callback is None:
                 value._claimed = True

@@ -70,7 +70,7 @@ class JournaledTimers(DomainTimers):
 
     def _load(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
         # An unfinished record may have deleted timers of this leaf.
-        self._host.scheduler.drain()
+        self._host.scheduler.progress.drain()
         return super()._load(leaf, groups)
 
     def _note(self, at_us: int, context: RuntimeContext) -> None:

@@ -223,7 +223,7 @@ class DomainTimers:
             self._next_us = self.directory.after(self._until_us)
         while True:
             yield from self._merged((), NEVER, cleared=False)
-            self._host.scheduler.drain()
+            self._host.scheduler.progress.drain()
             if not self._fresh:
                 break
         self._firing = False
@@ -264,7 +264,7 @@ class DomainTimers:
                 return
             if busy and key in busy:
                 # The running timer of this key may delete this one, or register another.
-                scheduler.run_until(functools.partial(_is_free, busy, key))
+                scheduler.progress.run_until(functools.partial(_is_free, busy, key))
                 continue
             if is_fresh:
                 heapq.heappop(fresh)
