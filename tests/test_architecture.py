@@ -1,4 +1,4 @@
-"""The import graph of all packages: no circles, no arrows upwards, no private names of others.
+"""The import graph of all packages: no circles, no arrows upwards, of others only what is listed.
 
 Imports count everywhere, below ``TYPE_CHECKING`` and in functions too: a reader follows them all.
 """
@@ -6,6 +6,7 @@ Imports count everywhere, below ``TYPE_CHECKING`` and in functions too: a reader
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,12 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
+SCRIPT = importlib.util.spec_from_file_location("public_names", ROOT / "scripts/public_names.py")
+assert SCRIPT is not None
+assert SCRIPT.loader is not None
+public_names = importlib.util.module_from_spec(SCRIPT)
+SCRIPT.loader.exec_module(public_names)
+LISTS = public_names.lists()
 
 LAYERS = {
     "forebay_state_api": [
@@ -98,24 +105,6 @@ FOR_COMMANDS = {"forebay_cli", "forebay_state_processor", "forebay_engine"}
 IN_TESTS = {"forebay_spark_runtime": "testing"}
 """Package → the room that is imported in tests, and imports the test tools."""
 
-FOR_RUNTIMES = {
-    "execution.arguments",
-    "execution.identity",
-    "execution.loop_thread",
-    "execution.pickling",
-    "execution.record_methods",
-    "execution.rows",
-    "execution.subtask",
-    "execution.subtask_metrics",
-    "isolation.checked_rows",
-    "isolation.failed_record",
-    "stored.sibling_caches",
-}
-"""Modules of the engine's own rooms that runtimes may import."""
-
-OWN_ROOMS = LAYERS["forebay_engine"][2].split()
-"""Rooms of the engine of which other packages use what is listed."""
-
 
 class Import(NamedTuple):
     """One name that one module imports."""
@@ -179,6 +168,10 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
         return []
 
     return next((found for node in sorted(graph) if (found := visit(node, []))), [])
+
+
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def room_of(module: str) -> str:
@@ -260,19 +253,56 @@ def test_no_package_imports_a_private_name_of_another():
     assert not private, "\n".join(private)
 
 
-@pytest.mark.parametrize("package", ["forebay_spark_runtime", "forebay_compaction_ray"])
-def test_runtimes_import_the_modules_of_the_engine_that_are_theirs(package):
-    inner = [
-        str(one)
+def between_packages() -> list[Import]:
+    """The imports of other packages; the two of the Spark runtime are one distribution."""
+    return [
+        one
         for one in all_imports()
-        if one.importer.startswith(package)
-        and one.module.startswith("forebay_engine.")
-        and room_of(one.module) in OWN_ROOMS
-        and one.module.partition(".")[2] not in FOR_RUNTIMES
+        if package_of(one.importer) not in (package_of(one.module), "pyspark_forebay")
     ]
-    assert not inner, "\n".join(inner)
-    listed = ast.get_docstring(ast.parse(MODULES["forebay_engine"].read_text()))
-    assert all(f"`{name}`" in listed for name in FOR_RUNTIMES)
+
+
+def is_listed(one: Import) -> bool:
+    """Whether the lists of public modules let a module of another package import something."""
+    lists = LISTS[package_of(one.module)]
+    names = public_names.names_of(one.module) if one.module in lists.public else []
+    return (
+        one.name in names
+        or (one.name is None and one.module in lists.public)
+        or one.module in lists.siblings
+        or one.module in lists.only_for.get(package_of(one.importer), ())
+    )
+
+
+def test_packages_import_what_is_listed_for_them():
+    unlisted = [str(one) for one in between_packages() if not is_listed(one)]
+    advice = f"import a public name, or list the module in {public_names.LISTS.name}"
+    assert not unlisted, f"{advice}:\n" + "\n".join(unlisted)
+
+
+def test_what_is_listed_for_other_packages_is_imported_by_them():
+    by_package = {(package_of(one.importer), one.module) for one in between_packages()}
+    imported = {module for _, module in by_package}
+    stale = [one for lists in LISTS.values() for one in lists.siblings if one not in imported]
+    stale += [
+        f"{module} for {user}"
+        for lists in LISTS.values()
+        for user, modules in lists.only_for.items()
+        for module in modules
+        if (user, module) not in by_package or module in lists.siblings
+    ]
+    assert not stale, f"take these out of {public_names.LISTS.name}:\n" + "\n".join(stale)
+
+
+def test_an_import_that_is_not_listed_is_found():
+    def listed(importer: str, module: str, name: str | None) -> bool:
+        return is_listed(Import(f"{importer}.any", 1, module, name))
+
+    assert listed("forebay_console", "forebay_state_api.contract.files", "StateFile")
+    assert not listed("forebay_console", "forebay_state_api.contract.files", "attrs")
+    assert listed("forebay_console", "forebay_state_api.threads", "start_thread")
+    assert not listed("forebay_console", "forebay_engine.execution.engine", "Engine")
+    assert listed("forebay_testing", "forebay_engine.execution.engine", "Engine")
 
 
 def test_a_circle_is_found_whole():

@@ -25,7 +25,9 @@ __all__ = [
 ]
 
 DATA: Final = "data"
+"""The folder of a backend's files, below the operator's."""
 LAST_VERSION: Final = (1 << 48) - 1
+"""The largest version that a name has room for."""
 _COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24}}/")
 
 

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.compactor import Compactor
     from forebay_state_api.contract.object_storage import ObjectStorage
 
-__all__ = ["PROJECT", "HookSpecs", "Operator", "hookimpl", "hookspec"]
+__all__ = ["PROJECT", "HookSpecs", "Operator", "hookimpl"]
 
 PROJECT: Final = "forebay"
 """The pluggy project and the entry point group."""
 
-hookspec: Final = pluggy.HookspecMarker(PROJECT)
+_hookspec: Final = pluggy.HookspecMarker(PROJECT)
 hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 """Marks a plugin's function as the implementation of the hook with the same name."""
 
@@ -60,7 +60,7 @@ class Operator(Protocol):
 class HookSpecs:
     """The signatures; the module's docstring has the rules that apply to all."""
 
-    @hookspec
+    @_hookspec
     def forebay_state_backends(self) -> Several[type[StateBackend]]:
         """Return backend classes, each with ``name``, ``contract_version`` and ``options``.
 
@@ -68,14 +68,14 @@ class HookSpecs:
         state.
         """
 
-    @hookspec
+    @_hookspec
     def forebay_compaction_services(self) -> Several[type[CompactionService]]:
         """Return classes that run compaction jobs, each with ``name`` and ``contract_version``.
 
         Called in each worker process whose backend compacts.
         """
 
-    @hookspec
+    @_hookspec
     def forebay_compactors(self) -> Several[Compactor]:
         """Return compactors, each with ``format``, ``contract_version`` and ``compact``.
 
@@ -83,14 +83,14 @@ class HookSpecs:
         service's own workers by a remote one.
         """
 
-    @hookspec
+    @_hookspec
     def forebay_operators(self) -> Several[Any]:
         """Return operators for streaming DataFrames, each with ``name`` and ``contract_version``.
 
         Called on the driver.
         """
 
-    @hookspec
+    @_hookspec
     def forebay_storages(self) -> Several[type[ObjectStorage]]:
         """Return object storage classes, each with ``schemes`` and ``contract_version``.
 
@@ -100,7 +100,7 @@ class HookSpecs:
         Called in any process that opens a storage.
         """
 
-    @hookspec
+    @_hookspec
     def forebay_commands(self) -> Several[click.Command]:
         """Return sub-commands of ``forebay``. Called only by the command line.
 

@@ -35,10 +35,12 @@ _PASSING: Final = frozenset(
 _PASSING_STATUS: Final = frozenset({408, 425, 429})
 
 NO_PERMISSION: Final = "let the user that the executors run as read and write there"
+"""The remedy if the user of a process may not use a file."""
 CREDENTIALS: Final = (
     "check the credentials of the executors (environment, or spark.forebay.storage.*) and what "
     "they permit"
 )
+"""The remedy if a store refuses the credentials."""
 _UNREACHABLE: Final = "check the address, and that it can be reached from the executors"
 _BY_ERRNO: Final = {
     errno.EACCES: NO_PERMISSION,

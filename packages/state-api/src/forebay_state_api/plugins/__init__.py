@@ -3,7 +3,7 @@
 Authors of plugins import `hookimpl` from here; other modules look things up by name in `plugins`.
 """
 
-from forebay_state_api.contract.hookspecs import hookimpl, hookspec
+from forebay_state_api.contract.hookspecs import hookimpl
 from forebay_state_api.plugins.registry import InstalledPlugin, Plugins, plugins
 
-__all__ = ["InstalledPlugin", "Plugins", "hookimpl", "hookspec", "plugins"]
+__all__ = ["InstalledPlugin", "Plugins", "hookimpl", "plugins"]

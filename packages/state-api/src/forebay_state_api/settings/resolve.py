@@ -154,6 +154,7 @@ RETRY_BUDGET: Final = Setting(
     "30s",
     "How long a request to storage that fails transiently is retried.",
 )
+"""How long a request is retried; also a setting of the remote service's processes."""
 CORE: Final = (
     Setting("state.dir", LOCATION, None, "Where state is stored: a path or a URL."),
     Setting("state.backend", str, "heap", "The state backend; `forebay plugins` lists them."),
