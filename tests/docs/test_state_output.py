@@ -22,7 +22,7 @@ SHOWN = re.compile(
 JOB = re.compile(r"^```python\n((?:(?!```).)*KeyedJob.*?)^```$", re.MULTILINE | re.DOTALL)
 PICTURES = re.compile(r"^!\[[^]]*\]\(([\w-]+\.svg)\)$", re.MULTILINE)
 LINE = re.compile(r'<text [^>]*y="([\d.]+)"[^>]*clip-path[^>]*>(.*?)</text>')
-VARYING = ((r"[0-9a-f]{16}", "1f0c2a9e6b3d4875"), (r"\b\d+(\.\d)? K?i?B\b", "1.5 KiB"))
+VARYING = ((r"[0-9a-f]{16}", "1f0c2a9e6b3d4875"), (r"\b\d+(\.\d+)? k?B\b", "1.5 kB"))
 
 
 def comparable(text: str) -> list[str]:

@@ -48,7 +48,7 @@ SHOWN = {
     "slow-storage": r"O{9}.*V{9}",
     "slow-writes": r"W{9}",
     "compaction-behind": r"\n +10 .*W{9}(.*\n)+.*compactions: 2 pending",
-    "leaking-timers": r" 2\d\d\.\d kB ",
+    "leaking-timers": r" 2\d\d kB ",
     "growing-state": r"\+[\d.]+ .B/h",
 }
 """Incident → the rest of `forebay top`, as on the page."""
@@ -58,7 +58,7 @@ IN_CONSOLE = {
     "slow-writes": ("/versions/3", r"commit files (\d{3} ms|\d.* s) "),
     "compaction-behind": ("/compaction", r"Pending 2 submitted, no result yet"),
     "leaking-timers": ("/versions/5", r"timers added \d,\d{3} .* timers fired 0 "),
-    "growing-state": ("/", r" kB \+\d[\d.]* .B/s "),
+    "growing-state": ("/", r" kB \+\d[\d.]* .B/h "),
 }
 """Incident → the page of the console that shows it, and its numbers there."""
 

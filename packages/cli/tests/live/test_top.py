@@ -24,7 +24,6 @@ from rich.screen import Screen
 from forebay_cli.live.phase_bars import phase_bar
 from forebay_cli.live.top import _Live, top
 from forebay_cli.live.top_screen import TopScreen
-from forebay_cli.output.quantities import bytes_text, count_text, growth_text, seconds_text
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import COUNTS, Figures
 from forebay_engine.versions.format.layout import Coordinates
@@ -102,7 +101,7 @@ def test_a_bar_has_the_letters_of_its_phases_without_colours_too(stored):
     counted = {letter: bar.count(letter) for letter in "IFW"}
     assert counted["F"] == pytest.approx(3 * counted["I"], abs=2)
     assert counted["W"] == pytest.approx(counted["I"], abs=1)
-    assert "3.0k rows, subtask 0" in bar
+    assert "3k rows, subtask 0" in bar
     assert any("I input  F function  W commit_files" in line for line in lines)
 
 
@@ -322,17 +321,6 @@ def test_wrong_use_is_explained(stored, invoke, tmp_path_factory):
     assert "add --once" in invoke(top, "--state-dir", stored, "--json", status=2)
     with pytest.raises(ConfigurationError, match="no such operator in"):
         invoke(top, "--state-dir", tmp_path_factory.mktemp("empty"), "--once")
-
-
-def test_quantities():
-    assert [seconds_text(s) for s in (0.012, 3.42, 61, 600, 9_000, 200_000, None)] == [
-        *("12 ms", "3.4 s", "61 s", "10 min", "2 h", "2 d", "-")
-    ]
-    assert [count_text(n) for n in (0, 7, 0.25, 950, 12_345, 2e6, None)] == [
-        *("0", "7", "0.2", "950", "12.3k", "2.0M", "-")
-    ]
-    assert [bytes_text(0), bytes_text(1_200_000)] == ["0 bytes", "1.2 MB"]
-    assert [growth_text(n) for n in (1_000, -1_000, None)] == ["+3.6 MB/h", "-3.6 MB/h", "-"]
 
 
 def test_a_bar_s_columns_add_up():

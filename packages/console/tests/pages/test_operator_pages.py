@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from forebay_console.pages import formats, overview
+from forebay_console.pages import overview
 from forebay_engine.versions import OperatorStorage
 from forebay_engine.versions.choosing.savepoints import create_savepoint
 from forebay_engine.versions.format.epochs import UNKNOWN_SPARK_RUN, EpochEntry
@@ -19,6 +19,7 @@ from forebay_engine.versions.format.markers import put_marker
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_processor.observing import quantities
 from forebay_testing.clock import ManualClock
 from forebay_testing.storage import ClockedStorage
 
@@ -242,7 +243,7 @@ def test_the_map_is_there_as_a_table_and_as_csv(console, by):
     assert answer.headers["content-type"].startswith("text/csv")
     found = list(csv.DictReader(answer.text.splitlines()))
     assert [row["key_group"] for row in found] == [str(group) for group in range(128)]
-    shown = formats.size if by == "bytes" else formats.count
+    shown = quantities.size_text if by == "bytes" else quantities.count_text
     assert {row["key_group"]: shown(float(row[by])) for row in found} == drawn
 
 

@@ -7,12 +7,11 @@ import re
 import pytest
 
 from forebay_backend_heap.backend import HeapBackend
-from forebay_console.pages import formats
 from forebay_console.watching import content
 from forebay_state_api.errors import StorageError
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_processor.observing import list_operator
+from forebay_state_processor.observing import list_operator, quantities
 from forebay_state_processor.reading import open_state
 
 HEAP = "/operators/clicks/visits"
@@ -48,7 +47,7 @@ def test_sizes_are_read_on_demand_and_without_show_data(operator, console, state
     uid = operator.rpartition("/")[2]
     with open_state(str(state_dir), query="clicks", uid=uid, version=12, provisional=True) as found:
         sizes = found.state_bytes()
-    assert sizes_in(page) == {name: formats.size(size) for name, size in sizes.items()}
+    assert sizes_in(page) == {name: quantities.size_text(size) for name, size in sizes.items()}
     assert sizes["count"] > sizes["recent"] == 0
     assert 'id="read"' not in page
 

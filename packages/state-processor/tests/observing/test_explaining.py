@@ -93,7 +93,7 @@ def test_the_paragraph_has_the_numbers(explained):
     text = explained(slow("function")).text
     assert text.startswith(
         "Batch 5 took 4.3 s in subtask 1, its slowest (the other subtasks 600 ms at the median; "
-        "other micro-batches 600 ms). Of this, 4.0 s (93 %, usually 300 ms) is the phase function:"
+        "other micro-batches 600 ms). Of this, 4 s (93 %, usually 300 ms) is the phase function:"
     )
     assert "\n" not in text
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from forebay_cli.live.phase_bars import phase_bar, phase_legend
-from forebay_cli.output.quantities import (
-    bytes_text,
-    count_text,
-    milliseconds_text,
-    seconds_text,
-    share_text,
-)
 from forebay_cli.output.terminal import one_line
 from forebay_state_api.metrics.histogram import Histogram
 from forebay_state_processor.observing import symptoms_of
+from forebay_state_processor.observing.quantities import (
+    milliseconds_text,
+    seconds_text,
+    share_text,
+    short_text,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -85,20 +85,21 @@ def _bars(versions: Sequence[VersionFigures], width: int) -> Iterator[Text]:
     if not timed:
         yield Text("times were not measured")
         return
-    longest = max(one.slowest_ms or 0 for one in timed)
+    longest = max(timed, key=lambda one: one.slowest_ms or 0)
+    took = max(len(milliseconds_text(one.slowest_ms)) for one in timed)
     for version in timed:
-        yield _bar(version, longest, width)
+        yield _bar(version, longest.slowest_ms or 0, max(7, took), width)
     shown = (phase for one in timed if one.slowest for phase in one.slowest.figures.phase_ms)
     yield phase_legend(shown)
 
 
-def _bar(version: VersionFigures, longest_ms: int, width: int) -> Text:
+def _bar(version: VersionFigures, longest_ms: int, time_width: int, width: int) -> Text:
     slowest = version.slowest
     assert slowest is not None
-    before = f"{version.batch:>8} {milliseconds_text(version.slowest_ms):>7} "
+    before = f"{version.batch:>8} {milliseconds_text(version.slowest_ms):>{time_width}} "
     after = ""
     if width >= _NARROW:
-        rows = count_text(version.count("rows_in"))
+        rows = short_text(version.count("rows_in"))
         after = f" {rows:>7} rows, subtask {slowest.subtask}"
     room = max(1, width - len(before) - max(len(after), 22 if after else 0))
     columns = max(1, room * (version.slowest_ms or 0) // longest_ms)
@@ -148,7 +149,7 @@ def _read_times(view: OperatorView) -> str:
 def _stored(view: OperatorView, now: datetime) -> str:
     listing = view.listing
     parts = [
-        f"{listing.data_files:,} files, {bytes_text(listing.data_bytes)}",
+        f"{listing.data_files:,} files, {size_text(listing.data_bytes)}",
         f"{len(listing.timeline.versions)} versions",
     ]
     held = {
@@ -167,7 +168,7 @@ def _compactions(view: OperatorView, now: datetime) -> str:
     pending = None if newest is None else newest.count("compactions_pending")
     runs = None if newest is None else newest.count("runs_max")
     running = view.running_compactions(now)
-    text = f"compactions: {count_text(pending)} pending, {running} running"
+    text = f"compactions: {short_text(pending)} pending, {running} running"
     return text if runs is None else f"{text}, {runs} runs at most"
 
 

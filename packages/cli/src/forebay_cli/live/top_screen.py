@@ -12,8 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from forebay_cli.live.top_details import OTHER_LINES, operator_lines
-from forebay_cli.output.quantities import UNKNOWN, bytes_text, count_text, growth_text, seconds_text
 from forebay_cli.output.terminal import one_line
+from forebay_state_processor.observing.quantities import (
+    ABSENT,
+    growth_text,
+    seconds_text,
+    short_text,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,22 +51,22 @@ def _number(key: str, text: Callable[[float | None], str]) -> Callable[..., str]
 
 def _ago(_: StoredOperator, view: OperatorView, now: datetime) -> str:
     newest = view.newest
-    return UNKNOWN if newest is None else seconds_text((now - newest.committed).total_seconds())
+    return ABSENT if newest is None else seconds_text((now - newest.committed).total_seconds())
 
 
 _COLUMNS: Final = (
     _Column("query", 60, lambda one, _, __: one.query),
     _Column("uid", 0, lambda one, _, __: one.uid),
-    _Column("batch", 0, lambda _, view, __: str(view.newest.batch) if view.newest else UNKNOWN),
+    _Column("batch", 0, lambda _, view, __: str(view.newest.batch) if view.newest else ABSENT),
     _Column("ago", 36, _ago),
-    _Column("rows/s", 44, lambda _, view, __: count_text(view.timeline.rate("rows_in"))),
-    _Column("out/s", 110, lambda _, view, __: count_text(view.timeline.rate("rows_out"))),
-    _Column("state", 30, _number("state_bytes", bytes_text)),
+    _Column("rows/s", 44, lambda _, view, __: short_text(view.timeline.rate("rows_in"))),
+    _Column("out/s", 110, lambda _, view, __: short_text(view.timeline.rate("rows_out"))),
+    _Column("state", 30, _number("state_bytes", size_text)),
     _Column("growth", 80, lambda _, view, __: growth_text(view.timeline.growth("state_bytes"))),
-    _Column("keys", 90, _number("keys", count_text)),
-    _Column("files", 100, lambda _, view, __: count_text(view.listing.data_files)),
-    _Column("runs", 100, _number("runs_max", count_text)),
-    _Column("compactions", 120, _number("compactions_pending", count_text)),
+    _Column("keys", 90, _number("keys", short_text)),
+    _Column("files", 100, lambda _, view, __: short_text(view.listing.data_files)),
+    _Column("runs", 100, _number("runs_max", short_text)),
+    _Column("compactions", 120, _number("compactions_pending", short_text)),
     _Column("pins", 120, lambda _, view, now: str(len(view.listing.reader_pins(now)))),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +13,12 @@ from forebay_cli.options.operators import of_query_option
 from forebay_cli.options.state_directory import state_dir_option, state_directory
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
-from forebay_cli.state.shown_state import age_text, size_text
 from forebay_engine.versions.choosing.finality import newest_shown
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.settings.redaction import redacted
 from forebay_state_processor.observing.listing import list_operator
 from forebay_state_processor.observing.operators import stored_operators
+from forebay_state_processor.observing.quantities import seconds_text, size_text
 from forebay_state_processor.reading.version_choice import reader_settings
 
 if TYPE_CHECKING:
@@ -101,8 +102,13 @@ def _row(one: Mapping[str, Any]) -> list[Any]:
         versions,
         one["final"] if one["fault"] is None else "damaged",
         size_text(one["bytes"]),
-        None if one["committed"] is None else age_text(one["committed"]),
+        _age(one["committed"]),
         one["parallelism"],
         len(one["savepoints"]),
         one["pins"],
     ]
+
+
+def _age(since: datetime | None) -> str | None:
+    """Return how long ago something was, in whole seconds."""
+    return None if since is None else seconds_text(int((datetime.now(UTC) - since).total_seconds()))

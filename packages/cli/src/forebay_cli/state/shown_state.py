@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -74,26 +74,6 @@ def value_text(value: Any) -> str | None:
     if text is not None and len(text) > LONGEST and sys.stdout.isatty():
         return f"{text[:LONGEST]}… ({len(text):,} characters)"
     return text
-
-
-def age_text(since: datetime) -> str:
-    """Return how long ago something was, roughly."""
-    seconds = max(0, int((datetime.now(UTC) - since).total_seconds()))
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-def size_text(size: float | None) -> str | None:
-    """Return a number of bytes, rounded."""
-    if size is None:
-        return None
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1_024:  # noqa: PLR2004 - the step between the units
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1_024
-    return f"{size:.1f} TiB"
 
 
 def limited(rows: Iterator[Any], limit: int | None) -> tuple[list[Any], bool]:

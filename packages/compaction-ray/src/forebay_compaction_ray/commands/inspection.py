@@ -11,7 +11,6 @@ from contextlib import closing
 from typing import Any, Final
 
 import click
-from rich import filesize
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
@@ -34,6 +33,7 @@ from forebay_state_api.contract.file_names import compaction_prefix
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_processor.observing.quantities import size_text
 
 _READ: Final = "forebay_compaction_read_bytes_total"
 _WRITTEN: Final = "forebay_compaction_written_bytes_total"
@@ -145,7 +145,7 @@ def _troubles(now: Mapping[str, Any]) -> Iterator[str]:
 
 def _rows(now: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     for w in now["worker_list"]:
-        pid, left = str(w["pid"] or ""), filesize.decimal(w["remaining"])
+        pid, left = str(w["pid"] or ""), size_text(w["remaining"])
         yield w["id"], w["state"], w["node"], pid, len(w["jobs"]), w["done"], left
 
 
@@ -158,9 +158,9 @@ def _summary(
     rates = ""
     if seconds:
         jobs = (_number(now, _FINISHED) - _number(before, _FINISHED)) / seconds
-        speed = filesize.decimal(int((read - _number(before, _READ)) / seconds))
+        speed = size_text((read - _number(before, _READ)) / seconds)
         rates = f"   {jobs:g} jobs/s, {speed}/s"
-    yield f"read {filesize.decimal(int(read))}   written {filesize.decimal(int(written))}{rates}"
+    yield f"read {size_text(read)}   written {size_text(written)}{rates}"
 
 
 def _number(described: Mapping[str, Any], name: str) -> float:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_console.charts import Strip, strips
-from forebay_console.pages import formats
 from forebay_console.pages.csv_text import csv_text
 from forebay_state_api.contract.file_names import data_version
 from forebay_state_processor.observing.key_groups import cells_of
+from forebay_state_processor.observing.quantities import count_text, size_text
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
@@ -121,9 +121,9 @@ def _placed(
 def _strip(file: PlacedFile) -> Strip:
     parts = [
         f"key groups {file.start} to {file.end}",
-        formats.size(file.bytes),
+        size_text(file.bytes),
         "" if file.version is None else f"made with version {file.version}",
-        "" if file.cells is None else f"{formats.count(file.cells)} cells",
+        "" if file.cells is None else f"{count_text(file.cells)} cells",
     ]
     return Strip(
         start=file.start,

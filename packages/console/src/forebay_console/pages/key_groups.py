@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_console.charts import Cell, grid
-from forebay_console.pages import formats
 from forebay_console.pages.csv_text import csv_text
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_processor.observing import KeyGroups, key_groups_of
+from forebay_state_processor.observing.quantities import count_text, size_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -46,10 +46,10 @@ class Measure:
 _CELLS_MEANING: Final = "Cells in files, also those that newer files replace; in equal parts."
 
 MEASURES: Final = (
-    Measure("rows", "Heat", "Rows of the newest micro-batch.", formats.count, sum),
-    Measure("bytes", "Size", "Bytes in files; a file counts in equal parts.", formats.size, sum),
-    Measure("cells", "Cells", _CELLS_MEANING, formats.count, sum),
-    Measure("files", "Files", "Files that are read for a key group.", formats.count, max),
+    Measure("rows", "Heat", "Rows of the newest micro-batch.", count_text, sum),
+    Measure("bytes", "Size", "Bytes in files; a file counts in equal parts.", size_text, sum),
+    Measure("cells", "Cells", _CELLS_MEANING, count_text, sum),
+    Measure("files", "Files", "Files that are read for a key group.", count_text, max),
 )
 """The numbers that the map can show."""
 

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_console.charts import Bars, bars, stacked
-from forebay_console.pages import formats
 from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.overview import path_of
 from forebay_console.pages.phase_families import FAMILIES, NAMES, Family
 from forebay_state_api.errors import ForebayError
+from forebay_state_processor.observing.quantities import (
+    ABSENT,
+    milliseconds_text,
+    short_text,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
@@ -66,10 +71,10 @@ def _symptoms(operator: OperatorView) -> Mapping[str, Any]:
 def _charts(operator: OperatorView, columns: Sequence[Column]) -> Sequence[Chart | None]:
     return (
         _times(operator, columns),
-        _counts(columns, "rows_in", "Rows in", "Rows of a micro-batch.", formats.short),
-        _counts(columns, "rows_out", "Rows out", "Rows that the function emitted.", formats.short),
-        _counts(columns, "state_bytes", "State", "Size of the version.", formats.size),
-        _counts(columns, "written_bytes", "Written", "Bytes that the commit wrote.", formats.size),
+        _counts(columns, "rows_in", "Rows in", "Rows of a micro-batch.", short_text),
+        _counts(columns, "rows_out", "Rows out", "Rows that the function emitted.", short_text),
+        _counts(columns, "state_bytes", "State", "Size of the version.", size_text),
+        _counts(columns, "written_bytes", "Written", "Bytes that the commit wrote.", size_text),
     )
 
 
@@ -84,7 +89,7 @@ def _times(operator: OperatorView, columns: Sequence[Column]) -> Chart | None:
         title="Time by phase",
         about="The time of a subtask in a micro-batch, on average over the subtasks.",
         bars=drawn,
-        ticks=[formats.milliseconds(tick) for tick in drawn.scale.ticks],
+        ticks=[milliseconds_text(tick) for tick in drawn.scale.ticks],
         legend=[(one.name, one.title) for one in _families(columns)],
     )
 
@@ -97,11 +102,11 @@ def _families(columns: Sequence[Column]) -> Sequence[Family]:
 
 def _tip(column: Column, family_ms: Mapping[str, float]) -> str:
     parts = [
-        f"{family.title} {formats.milliseconds(family_ms[family.name])}"
+        f"{family.title} {milliseconds_text(family_ms[family.name])}"
         for family in FAMILIES
         if family_ms.get(family.name, 0) >= 1
     ]
-    total = formats.milliseconds(sum(family_ms.values()))
+    total = milliseconds_text(sum(family_ms.values()))
     return "\n".join([f"{column.name}: {total}", *parts])
 
 
@@ -112,7 +117,7 @@ def _counts(
     if all(number is None for number in numbers):
         return None
     tips = [
-        f"{column.name}: {formats.ABSENT if number is None else shown(number)}"
+        f"{column.name}: {ABSENT if number is None else shown(number)}"
         for column, number in zip(columns, numbers, strict=True)
     ]
     drawn = bars([number or 0.0 for number in numbers], name, tips)

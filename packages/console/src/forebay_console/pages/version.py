@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_console.charts import stacked
-from forebay_console.pages import formats
 from forebay_console.pages.phase_families import FAMILIES, NAMES, by_family, family_of
 from forebay_console.watching.summaries import VersionSummary
 from forebay_state_api.metrics import KEYED, Phase
 from forebay_state_processor.observing import Timeline
 from forebay_state_processor.observing.evidence import Evidence
 from forebay_state_processor.observing.explaining import Explanation, explain
+from forebay_state_processor.observing.quantities import milliseconds_text
 
 if TYPE_CHECKING:
     from forebay_console.watching import OperatorView
@@ -103,9 +103,9 @@ def _chart(found: VersionFigures) -> Any:
 def _tip(one: SubtaskFigures) -> str:
     times = by_family(one.figures.phase_ms)
     parts = [
-        f"{family.title} {formats.milliseconds(times[family.name])}"
+        f"{family.title} {milliseconds_text(times[family.name])}"
         for family in FAMILIES
         if times.get(family.name, 0) >= 1
     ]
-    total = formats.milliseconds(one.figures.total_ms)
+    total = milliseconds_text(one.figures.total_ms)
     return "\n".join([f"subtask {one.subtask}: {total}", *parts])

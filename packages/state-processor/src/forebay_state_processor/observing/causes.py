@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay_state_api.metrics.phases import MEANINGS, Phase
+from forebay_state_processor.observing.quantities import seconds_text
 from forebay_state_processor.observing.slow_writes import SLOW_WRITE_MS, did_more, wrote_little
 
 if TYPE_CHECKING:
@@ -172,10 +173,9 @@ def _files(evidence: Evidence) -> Cause:
     seconds = evidence.phase_ms.get("commit_files", 0) / 1_000
     stalled = evidence.figures.get("compaction_stalled_seconds", 0)
     if stalled > seconds / 2:
-        took = f"{stalled:.1f} s" if stalled >= 1 else f"{stalled * 1_000:.0f} ms"
         return Cause(
-            f"the commit itself compacted for {took}, because there were too many runs: "
-            "compaction is behind",
+            f"the commit itself compacted for {seconds_text(stalled)}, because there were too "
+            "many runs: compaction is behind",
             "more CPU for the executors, or spark.forebay.compaction.service=ray",
         )
     written = evidence.figures.get("written_bytes")

@@ -9,6 +9,7 @@ import attrs
 
 from forebay_state_processor.observing.causes import cause_of, meaning_of
 from forebay_state_processor.observing.evidence import Evidence
+from forebay_state_processor.observing.quantities import seconds_text, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,16 +48,17 @@ class Explanation:
         others = self.numbers["other_subtasks_s"]
         usual = self.numbers["usual_s"]
         compared = [
-            "" if others is None else f"the other subtasks {_s(others)} at the median",
-            "" if usual is None else f"other micro-batches {_s(usual)}",
+            "" if others is None else f"the other subtasks {seconds_text(others)} at the median",
+            "" if usual is None else f"other micro-batches {seconds_text(usual)}",
         ]
         beside = "; ".join(filter(None, compared))
         grown = self.numbers["usual_phase_s"]
-        before = "" if grown is None else f", usually {_s(grown)}"
-        percent = round(100 * self.phase_seconds / self.seconds) if self.seconds else 0
+        before = "" if grown is None else f", usually {seconds_text(grown)}"
+        took, of_phase = seconds_text(self.seconds), seconds_text(self.phase_seconds)
+        percent = share_text(self.phase_seconds, self.seconds or 1)
         return (
-            f"Batch {self.batch} took {_s(self.seconds)} in subtask {self.subtask}, its slowest"
-            f"{f' ({beside})' if beside else ''}. Of this, {_s(self.phase_seconds)} ({percent} %"
+            f"Batch {self.batch} took {took} in subtask {self.subtask}, its slowest"
+            f"{f' ({beside})' if beside else ''}. Of this, {of_phase} ({percent}"
             f"{before}) is the phase {self.phase}: {_lower(meaning_of(self.phase))} "
             f"The likely cause: {self.cause}. What changes it: {self.change}."
             f"{'' if self.numbers['manifest_is_stored'] else _CLEARED}"
@@ -115,10 +117,6 @@ def _numbers(evidence: Evidence, phase: str) -> dict[str, Any]:
 
 def _seconds(ms: float | None) -> float | None:
     return None if ms is None else ms / 1_000
-
-
-def _s(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
 
 
 def _lower(sentence: str) -> str:

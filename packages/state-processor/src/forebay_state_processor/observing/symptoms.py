@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from forebay_state_processor.observing.evidence import FEWEST_ROWS
+from forebay_state_processor.observing.quantities import share_text
 from forebay_state_processor.observing.slow_writes import SLOW_WRITE_MS, did_more, wrote_little
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _hot_key(view: OperatorView) -> Symptom | None:
     return Symptom(
         name="One key is hot",
         text=f"key group {group} had {rows:,} of the {every:,} rows of batch {newest.batch} "
-        f"({100 * share:.0f} %)",
+        f"({share_text(share)})",
         change="split the key, or reduce before keyed()",
     )
 
