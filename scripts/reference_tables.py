@@ -63,7 +63,7 @@ def _metrics(metrics: Iterable[Metric]) -> list[list[str]]:
 def _metric(metric: Metric) -> list[str]:
     labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
     is_detail = metric.level is Level.DETAIL
-    where = " In manifests alone." if is_detail else ""
+    where = " Shown in manifests alone." if is_detail else ""
     return [
         f"`{metric.key}`",
         "" if is_detail else f"`{metric.name}{labels}`",

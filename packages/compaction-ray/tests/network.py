@@ -21,7 +21,7 @@ class Way:
         self.new = "pass"
         """The fate of a new connection: `pass`, `close`, `hold` or `garbage`."""
         self.bytes_up = None
-        """A connection is cut after this many bytes to the target; ``None``: never."""
+        """A connection is cut after this many bytes to the target; ``None`` means never."""
         self.accepted = 0
         self._writers = set()
         self._tasks = set()

@@ -81,5 +81,5 @@ def weight(file: StateFile) -> float:
 
 
 def written_range(meta: Mapping[str, Any]) -> KeyGroupRange:
-    """Return the key groups that a file was written for, which may exceed those it is read for."""
+    """Return the key groups that a file was written for; it may be read for fewer."""
     return KeyGroupRange(*meta["range"])

@@ -31,7 +31,7 @@ class Reader:
     uid: str
     version: int
     tables: Collection[str] | None = None
-    """The tables whose sections are read; ``None``: all."""
+    """The tables whose sections are read; ``None`` selects all."""
 
     def read_all(self, files: Sequence[StateFile]) -> Iterable[list[Section]]:
         """Return the sections of each file, in order, clipped to the file's range and verified.

@@ -99,7 +99,8 @@ class Section:
     range: KeyGroupRange
     """Cells outside it are not part of the section, although a chunk may hold them."""
     namespaces: tuple[bytes, ...]
-    """Packed; if there are several, the first column holds each cell's index among them."""
+    """The packed namespaces; if there are several, the first column holds each cell's index among
+    them."""
     groups: Groups
     """The distinct key groups, ascending."""
     counts: Counts

@@ -81,7 +81,7 @@ class GroupIndex:
         return self.position >= self.held
 
     def rewind(self, cells: Sequence[Mapping[Any, Any]]) -> None:
-        """Begin the next walk; compact first if most keys are gone or repeated."""
+        """Begin the next walk; compact first if most keys were deleted or occur twice."""
         self.position = self.gone = 0
         if self.held > 2 * sum(map(len, cells)):
             self.compact(cells)
@@ -100,7 +100,7 @@ class GroupIndex:
         return len(passed.intersection(set().union(*held)))
 
     def _parted(self) -> tuple[dict[Any, int], dict[Any, int]]:
-        """Return the keys that the walk has passed, and the others."""
+        """Return the keys that the walk has passed, and the keys that it has not reached."""
         before: dict[Any, int] = {}
         after: dict[Any, int] = {}
         start = 0

@@ -25,8 +25,8 @@ class Written:
     chain: Chain
     """The files of the new version."""
     delta: StateFile | None
-    """Leads from the opened version to the new one; ``None`` if only a snapshot does, or if nothing
-    changed."""
+    """The delta from the opened version to the new one; ``None`` if only a snapshot was written, or
+    if nothing changed."""
     changed: bool
     bytes_written: int
 

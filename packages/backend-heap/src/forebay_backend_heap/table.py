@@ -83,7 +83,7 @@ class HeapTable(Table):
 
     @property
     def new(self) -> int:
-        """Cells that were made since `begin_count`, including those that were deleted again."""
+        """Cells that were created since `begin_count`, including cells that were deleted again."""
         return len(self) - self._held_before + self._removed
 
     def export(self, keys: int) -> Iterator[Changes]:

@@ -144,7 +144,7 @@ def _later_map(earlier: MapChange, later: MapChange) -> MapChange:
 
 
 def _deletes(values: list[Any]) -> int:
-    """Count the deletes among values of a point table; to find out that there are none is cheap."""
+    """Count the deletes among values of a point table; cheap if there are none."""
     any_deleted = any(map(is_, values, repeat(ABSENT)))
     return sum(value is ABSENT for value in values) if any_deleted else 0
 

@@ -190,7 +190,7 @@ def _entered(here: I64, cells: Sequence[I64]) -> I64:
 
 
 def _asked(level: int, run: FileRun, batch: AddressedKeys, here: I64) -> _Candidates | None:
-    """Return the cells that a file may hold; ``None`` if there are none such."""
+    """Return the cells that a file may hold; ``None`` if it can hold no cell."""
     which, blocks = run.candidates(batch, here)
     return _Candidates(level, run, which, blocks) if len(which) else None
 

@@ -108,7 +108,7 @@ def _packed(blobs: Blobs) -> _Packed:
 
 
 def _namespaces(cells: Cells) -> Iterator[tuple[Any, list[int] | None]]:
-    """Yield each namespace with the positions of its cells; ``None``: all of them."""
+    """Yield each namespace with the positions of its cells; ``None`` means all of them."""
     if _is_plain(cells):
         yield None, None
         return

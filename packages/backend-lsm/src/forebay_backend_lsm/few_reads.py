@@ -81,7 +81,10 @@ class _Search:
         self._clears: Final = clears
 
     def within(self, few: FewCells, groups: KeyGroupRange | None) -> None:
-        """Search the next run; ``groups`` are those that are read there, ``None``: all."""
+        """Search the next run.
+
+        ``groups`` are the key groups that are read there, by default all.
+        """
         left = []
         for i in self.left:
             address, key = self._asked[i]
@@ -108,9 +111,9 @@ class _Search:
 
 
 def _is_read(name: str, files: Sequence[OpenedFile], search: _Search) -> bool:
-    """Have the table's block of the first file read, if it may decide a cell; return whether it is.
+    """Read the table's block of the first file if it may decide a cell; return whether it was read.
 
-    Storage that waits is asked for those of the other files at the same time.
+    Where requests wait, the blocks of the other files are requested at the same time.
     """
     first = files[0][0]
     if first.holds_few(name):

@@ -78,8 +78,8 @@ class FileSource:
     def few(self, name: str) -> bytes:
         """Return the decompressed block of a table with few cells (`StoredSection.has_few`).
 
-        If it has to be read, those of neighbouring tables are read as well: then a file with many
-        small tables takes few reads.
+        If it has to be read, the blocks of neighbouring tables are read as well, so that a file
+        with many small tables takes few reads.
         """
         if name not in self._opened.few:
             self._opened.few.update(self._read_few(name))

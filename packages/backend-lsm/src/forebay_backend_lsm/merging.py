@@ -299,7 +299,7 @@ def _empty(values: pa.Array) -> Mask:
 
 
 class _Clears:
-    """The cleared maps among those whose addresses are being merged."""
+    """The cleared maps at the addresses that are being merged."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[int, int]] = {}

@@ -96,7 +96,7 @@ def _is_needed(cell: Cell, rules: Rules) -> bool:
 
 
 def _fresh(cells: Sequence[Cell], deadline: Deadline, *, stamped_lists: bool) -> Iterator[Cell]:
-    """Yield each cell without what has expired: itself, if nothing has."""
+    """Yield each cell without its expired content; a cell without any is yielded unchanged."""
     steps = chain.from_iterable(repeat(until, n) for n, until in deadline.steps(len(cells)))
     for cell, until in zip(cells, steps, strict=True):
         if stamped_lists:

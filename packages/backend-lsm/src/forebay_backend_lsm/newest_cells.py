@@ -19,14 +19,14 @@ from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_state_api.contract.backend import TableSpec
 
 END: Final = 1 << 64
-"""Greater than any address."""
+"""An address above all others."""
 
 Lane = tuple[TableSpec, Cells]
 """Sorted cells, and the spec whose codecs unpack them."""
 
 
 class NewestCells:
-    """The newest cells of one table, without those that only hide older ones."""
+    """The newest cells of one table, without deletes and clears."""
 
     def __init__(self, reads: Reads) -> None:
         """``reads`` view the table's current state."""

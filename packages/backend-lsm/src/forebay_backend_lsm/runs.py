@@ -141,7 +141,7 @@ class FileRun(Run):
     ) -> None:
         """``name`` is the table's name.
 
-        What large batches need is made when it is first asked for.
+        The index for large batches is made when it is first used.
         """
         self.reader = reader
         self.source: Final = source

@@ -185,7 +185,7 @@ class LsmTable(Table):
     def _newest_few(
         self, asked: Sequence[CellPlace], clears: Sequence[CellPlace] = ()
     ) -> list[Any] | None:
-        """Return the values at some places; ``None`` if they are to be read as a batch."""
+        """Return the values at some places; ``None`` if they should be read as a batch."""
         runs = Runs(self.spec.name, self.described, self.memtable.runs, self._opened)
         found = newest_few(runs, asked, clears)
         if found is None:

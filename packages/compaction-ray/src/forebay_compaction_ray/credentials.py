@@ -11,12 +11,12 @@ from forebay_state_api.errors import ConfigurationError
 
 @attrs.frozen(kw_only=True)
 class Credentials:
-    """The secrets that one side of a connection shows, and those that it accepts of the other."""
+    """The secrets that one side of a connection presents, and the secrets that it accepts."""
 
     tokens: tuple[str, ...] = attrs.field(default=(), repr=False)
     """A gateway accepts each of them, a client sends the first: tokens change without a gap."""
     admin_tokens: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """For `ADMIN_METHODS`; without them, ``tokens`` admit to these too."""
+    """Tokens for `ADMIN_METHODS`; if there are none, ``tokens`` admit to these methods, too."""
     ca: bytes | None = attrs.field(default=None, repr=False)
     """PEM; the other side must present a certificate that this CA signed."""
     certificate: bytes | None = attrs.field(default=None, repr=False)

@@ -75,8 +75,8 @@ class Hello(Message):
     events: Mapping[str, int] = attrs.field(factory=dict, converter=_counts)
     """Event, as in `EVENTS` → count."""
     marks: Mapping[str, str] = attrs.field(factory=dict, converter=_marks)
-    """Storage → the mark that the client reads there, empty for none. A gateway that knows another
-    one looks again before it answers."""
+    """Storage → the mark that the client reads there, or an empty string. A gateway that knows a
+    different mark reads again before it answers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -103,9 +103,11 @@ class Submission(Message):
     storage: str
     """Name of the gateway's storage that holds the job's files."""
     avoid: tuple[str, ...] = attrs.field(default=(), converter=_names)
-    """Workers that have judged the job, as in `JobView.worker`; another one is asked, if any."""
+    """Workers that have failed the job, as in `JobView.worker`; another worker is used if there is
+    one."""
     digest: str = ""
-    """The job's digest as its owner computes it. Who computes another one does not know a field."""
+    """The job's digest as its owner computes it. A different digest means that a field is unknown
+    here."""
 
     @property
     def work(self) -> str:
@@ -119,7 +121,10 @@ class Submission(Message):
 
     @property
     def is_of_newer_release(self) -> bool:
-        """Whether the job has fields that this release does not know, and would be another one."""
+        """Whether the job has fields that this release does not know.
+
+        So that running it would be wrong.
+        """
         return bool(self.digest) and self.digest != self.job.digest
 
     def excess(self, limits: Mapping[str, int]) -> str:

@@ -25,7 +25,7 @@ MESSAGE_BYTES: Final = 4 * 1024 * 1024
 REFUSAL_KEY: Final = "forebay-refusal-bin"
 """The trailing metadata with the reason for a refusal."""
 ADMIN_METHODS: Final = frozenset({"Scale", "Drain", "Stop"})
-"""These require the administrator's token if there is one."""
+"""Methods that require the administrator's token if there is one."""
 
 _DEPTH_HINT: Final = 100_000
 """Most elements of one list or map."""
@@ -41,7 +41,7 @@ class MalformedMessageError(ForebayError):
 class RefusedError(ForebayError):
     """A gateway refused a request.
 
-    Operator action: see the message; a full queue or a drain needs none.
+    Operator action: see the message; nothing for a full queue or a drain.
     """
 
     def __init__(self, code: str, message: str) -> None:

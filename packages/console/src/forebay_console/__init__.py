@@ -1,6 +1,6 @@
 """The console: a job's state and its history in the browser, from storage alone.
 
-It reads what jobs store and asks nothing of them, so it can neither fail nor slow one.
+It reads what jobs store and asks nothing of them, so it can neither fail nor slow a job.
 """
 
 from __future__ import annotations

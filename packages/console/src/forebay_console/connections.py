@@ -1,6 +1,6 @@
 """Connections with limits, so that one peer cannot keep the others from being served.
 
-Limits apply before any token is seen: who sends half a request, and waits, is nobody yet.
+Limits apply before a token is checked, so that a peer which sends half a request is limited, too.
 """
 
 from __future__ import annotations

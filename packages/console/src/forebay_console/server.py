@@ -31,7 +31,7 @@ class Listening:
     """Whether something else encrypts the connection, such as a proxy."""
 
     def check(self, token: str | None) -> None:
-        """Raise `ConfigurationError` unless others are kept out, and cannot listen in."""
+        """Raise `ConfigurationError` unless a token and encryption protect the console."""
         if (self.tls_cert is None) is not (self.tls_key is None):
             raise ConfigurationError("--tls-cert and --tls-key go together")
         if is_loopback(self.host):
@@ -49,7 +49,10 @@ class Listening:
 
     @property
     def behind_tls(self) -> bool:
-        """Whether a proxy on another machine encrypts the connection: none other is allowed."""
+        """Whether a proxy on another machine encrypts the connection.
+
+        Connections without TLS are refused then.
+        """
         return self.plain_http and self.tls_cert is None and not is_loopback(self.host)
 
     def url(self, port: int) -> str:

@@ -35,7 +35,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class Location:
-    """The location in a job that an error names; what it does not name is ``None``."""
+    """The location in a job that an error names; parts that it does not name are ``None``."""
 
     operator: str
     """The operator's uid, or the name of an ordered wait."""
@@ -52,7 +52,7 @@ class ForebayError(Exception):
     """The root of all errors raised by Forebay."""
 
     location: Location | None = None
-    """Set on the errors that ``forebay_spark_runtime.why`` returns."""
+    """The location in the job, on errors that ``forebay_spark_runtime.why`` returns."""
 
     def __str__(self) -> str:
         """Return the message, with escapes for characters that UTF-8 cannot encode."""

@@ -52,7 +52,7 @@ def _source_of(module: ModuleType) -> bytes | None:
 
 
 def _names_below_if(source: bytes) -> dict[str, str]:
-    """Return name → module for what is imported below an ``if`` at the top level."""
+    """Return name → module for the imports below an ``if`` at the top level."""
     import ast
 
     blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]

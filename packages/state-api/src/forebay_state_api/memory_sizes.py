@@ -30,7 +30,7 @@ _WITHOUT_PARTS: Final = frozenset(
 def memory_size(value: Any) -> int:
     """Estimate the bytes of memory that a value takes, with all that it contains.
 
-    Of a large container sixteen parts are measured, spread over it, and stand for the others.
+    Of a large container, a sample of sixteen parts is measured.
     Objects that several parts share are counted for each.
     """
     return _size(value, _PARTS)
@@ -74,7 +74,7 @@ def _size(value: Any, parts: int) -> int:
 
 
 def _sample(values: Sequence[Any], parts: int) -> Sequence[Any]:
-    """Return some values, spread over all of them, but in no even steps: contents may alternate."""
+    """Return a sample of values in uneven steps, since contents may alternate."""
     count = len(values)
     if count <= parts:
         return values

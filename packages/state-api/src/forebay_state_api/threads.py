@@ -58,7 +58,7 @@ class PerProcess(Generic[T]):
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
-        """``make`` is called in each process, by the first call there that it does not fail."""
+        """``make`` is called once in each process, or again after it failed."""
         self._make: Final = make
         self._lock: Final = threading.Lock()
         self._made: tuple[int, T] | None = None
@@ -78,9 +78,10 @@ class PerProcess(Generic[T]):
 
 
 class ReadThreads(Executor):
-    """Up to ``most`` threads, started when needed. Without another one, the caller does the work.
+    """Up to ``most`` threads, started when needed.
 
-    For reads and the like: work that does not wait for its caller.
+    If no thread can be started, the caller does the work. Use it for reads and other work that does
+    not wait for its caller.
     """
 
     def __init__(self, most: int, name: str) -> None:

@@ -39,7 +39,7 @@ LIBRARIES: Final = tuple(
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
     if (path := sysconfig.get_path(name))
 )
-"""Where the code of Python and of installed packages is."""
+"""The directories of Python's own code and of installed packages."""
 
 
 def encodable(text: str) -> str:

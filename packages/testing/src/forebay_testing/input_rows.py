@@ -57,7 +57,7 @@ class InputRows:
         return keyed
 
     def check_alike(self, key: Any) -> None:
-        """Refuse a key of another kind than those before it; if it is the first, accept any."""
+        """Refuse a key of another kind than the keys before it; accept any first key."""
         try:
             self._check(canonical_key(self.key_codec.admit(key)))
         except TypeError as error:

@@ -44,7 +44,7 @@ class Kind(enum.IntEnum):
     PUT = 0
     """Sets the whole content."""
     DELETE = 1
-    """Removes the content, whatever older runs hold."""
+    """Removes the content of all older runs."""
     APPEND = 2
     """Appends list elements after the elements of older runs."""
     CLEAR = 3

@@ -103,7 +103,7 @@ class Section:
 
 @attrs.define(kw_only=True, eq=False)
 class WrittenSection:
-    """A section as its writer describes it; the parts are those of `Section`."""
+    """A section as its writer describes it, with the parts of `Section`."""
 
     description: Mapping[str, Any]
     has_times: bool

@@ -80,7 +80,7 @@ class SortedFile:
     def read_few(
         self, name: str, read: Callable[[int, int], bytes | memoryview]
     ) -> dict[str, bytes]:
-        """Read the block of a table with few cells, and those of neighbours with few cells.
+        """Read the block of a table with few cells, and the blocks of neighbours with few cells.
 
         Returns them decompressed, by name. ``read`` returns the bytes at an offset, of a length. A
         damaged block of another table is left out.
@@ -269,7 +269,10 @@ class FileTable:
 
 @cache
 def _codec(compression: str) -> pa.Codec | None:
-    """Return what decompresses blocks, on several threads at once; ``None`` if nothing has to."""
+    """Return the decompressor of blocks, which several threads may use.
+
+    ``None`` for uncompressed files.
+    """
     name = COMPRESSIONS[compression]
     return None if name is None else pa.Codec(name)
 

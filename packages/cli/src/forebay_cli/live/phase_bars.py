@@ -1,7 +1,7 @@
 """Bars that divide the time of a subtask among its phases.
 
-Each column is the letter of its phase, so a bar can be read without colours too. The letters are
-those of manifests' names.
+Each column is the letter of its phase, so a bar can be read without colours too. The names of
+manifests use the same letters.
 """
 
 from __future__ import annotations

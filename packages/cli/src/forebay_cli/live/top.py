@@ -125,7 +125,7 @@ def _problems(watch: DirectoryWatch) -> Iterator[str]:
 
 
 def _text(error: Exception) -> str:
-    """Return an error in one line, with its class if nobody expected it."""
+    """Return an error in one line, with its class if it is unexpected."""
     text = " ".join(str(error).split())
     return text if isinstance(error, ForebayError) else f"{type(error).__name__}: {text}"
 

@@ -37,7 +37,7 @@ _OF_BACKENDS: Final = frozenset({"keys", "runs_max", "written_bytes", "compactio
 _SHARES: Final = (0.5, 0.9, 0.99)
 """Quantiles of read times."""
 _NARROW: Final = 60
-"""In a window of fewer columns, a bar has no numbers but the batch and its time."""
+"""In a narrower window, a bar shows only the batch and its time."""
 
 
 def operator_lines(
@@ -49,7 +49,7 @@ def operator_lines(
     most_bars: int,
     cut: bool,
 ) -> Sequence[Text]:
-    """Return the lines about one operator; ``cut`` those that are too long, instead of folding."""
+    """Return the lines about one operator; with ``cut``, long lines are cut instead of folded."""
     lines = [Text(), _title(operator, view, now)]
     versions = view.timeline.versions[:most_bars]
     lines += _bars(versions, width)

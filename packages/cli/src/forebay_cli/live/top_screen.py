@@ -1,4 +1,4 @@
-"""The screen of ``forebay top``: a table of all operators, and details of those that fit."""
+"""The screen of ``forebay top``: a table of all operators, and details of as many as fit."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TopScreen:
             yield Segment.line()
 
     def _parts(self, width: int, height: int | None) -> Iterator[RenderableType]:
-        """Yield the parts; each but the table is one line."""
+        """Yield the parts of the screen; each of them except the table is one line."""
         yield _line(f"forebay top  {self.url}  {self.now:%H:%M:%S}", "bold")
         if self.fault:
             yield _line(f"not refreshed: {self.fault}", "bold red")

@@ -32,7 +32,7 @@ def conf_options(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def conf_values(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the same options to a command that receives what they give, ``conf``, as it is."""
+    """Add the same options to a command that receives their values as they are, as ``conf``."""
 
     @functools.wraps(command)
     def with_conf(*args: Any, conf: Sequence[str], properties_file: Path | None, **given: Any) -> T:

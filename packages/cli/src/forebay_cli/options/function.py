@@ -14,7 +14,7 @@ from forebay_state_api.errors import ConfigurationError
 def loaded_function(path: str) -> Any:
     """Return the function at ``module:name``; a class is called without arguments.
 
-    Raises `ConfigurationError` if there is none, or its module or class raises something.
+    Raises `ConfigurationError` if it does not exist, or if its module or class raises an error.
     """
     module, colon, name = path.partition(":")
     if not (module and colon and name):

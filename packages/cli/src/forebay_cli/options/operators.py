@@ -52,8 +52,8 @@ def stored_operator(
 ) -> ReadFrom:
     """Return the stored operator with these names, where ``None`` stands for any.
 
-    If both are given, nothing is read. Raises `ConfigurationError` unless there is exactly one; it
-    lists those that there are.
+    If both are given, nothing is read. Raises a `ConfigurationError` that lists the candidates
+    unless there is exactly one.
     """
     settings = reader_settings(conf)
     root = state_directory(state_dir, settings)
@@ -81,7 +81,7 @@ def operators_of_query(
 ) -> Sequence[StoredOperator]:
     """Return some operators of a query, by default all, where ``None`` is the only query.
 
-    Raises `ConfigurationError` if there is none, or several queries; it lists them.
+    Raises a `ConfigurationError` that lists what is stored if there is no query, or several.
     """
     if query is None:
         queries = sorted({one.query for one in operators_in(root, None)})

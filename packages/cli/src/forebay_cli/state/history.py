@@ -70,9 +70,9 @@ def show_history(
 
 
 def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
-    """Return the stored versions, the oldest first, and the errors of those that are damaged.
+    """Return the stored versions, the oldest first, and the errors of the damaged ones.
 
-    The janitor deletes the oldest first, so one with an older whole one is damaged.
+    The janitor deletes the oldest first, so an incomplete version above a complete one is damaged.
     """
     storage = source.read.storage
     faults: list[str] = []

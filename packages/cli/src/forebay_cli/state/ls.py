@@ -86,7 +86,7 @@ def _operator(root: ObjectStorage, one: StoredOperator) -> dict[str, Any]:
 
 
 def _final(storage: ObjectStorage) -> tuple[int | None, str | None]:
-    """Return the newest final version, or the damage for which it is not known."""
+    """Return the newest final version, or the damage that hides it."""
     try:
         shown = newest_shown(storage, provisional=False)
     except CorruptStateError as fault:

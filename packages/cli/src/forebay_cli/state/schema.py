@@ -233,7 +233,7 @@ def _lines(state: str, changes: Sequence[FieldChange]) -> Iterator[str]:
 
 
 def _keyed_by(reader: VersionReader) -> str:
-    """Return the key columns of each input, as far as they are stored."""
+    """Return the key columns of each input, where they are stored."""
     inputs = KeyedBy.of(reader.manifests[0]).inputs
     return "".join(f", keyed by {', '.join(map(str, columns))}" for columns in inputs)
 

@@ -34,7 +34,7 @@ def version_text(snapshot: Snapshot) -> str:
 
 
 def finality_text(*, final: bool) -> str:
-    """Return whether a version is final, and what it means that it is not."""
+    """Return the words for whether a version is final."""
     return "final" if final else "provisional: a replay of its batch may replace it"
 
 

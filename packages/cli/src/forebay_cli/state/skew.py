@@ -177,7 +177,7 @@ def _show_shares(shares: Sequence[Share]) -> None:
 
 
 def _show_groups(groups: KeyGroups, keys: Sequence[int] | None, *, every: bool) -> None:
-    """Print key groups, those with most of what is known about them first."""
+    """Print key groups, ordered by the best figure that is known, the largest first."""
     columns: dict[str, Sequence[Any]] = {"bytes": [round(size) for size in groups.bytes]}
     columns["files"] = groups.files
     if keys is not None:

@@ -38,7 +38,7 @@ class StateSource:
         return self.read.choose(named, provisional=self.provisional)
 
     def choose_from_start(self, version: str | None) -> Shown:
-        """Return a version, where 0 is the empty one before all others."""
+        """Return a version; 0 is the empty version before the first micro-batch."""
         return Shown(START.at, final=True) if version == "0" else self.choose(version)
 
     def open(self, version: str | None) -> Snapshot:

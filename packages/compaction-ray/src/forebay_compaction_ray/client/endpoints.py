@@ -45,7 +45,7 @@ class Endpoints:
     """Reads and makes the changes of one state directory, from any process.
 
     Changes of different addresses may be made at the same time. If one address is added and removed
-    at the same time, it may end as neither.
+    at the same time, both changes may be lost.
     """
 
     def __init__(self, storage: ObjectStorage) -> None:

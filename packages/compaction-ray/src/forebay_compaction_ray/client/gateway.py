@@ -67,7 +67,7 @@ class Gateway:
         timeout_s: float = ANSWER_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``security`` returns the credentials of the moment, and is asked before each call.
+        """``security`` returns the current credentials, and is called before each call.
 
         ``timeout_s`` is the longest wait for an answer, in addition to the wait of a poll.
         """

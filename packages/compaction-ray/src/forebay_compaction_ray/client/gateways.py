@@ -32,7 +32,7 @@ _MEANINGS: Final = {
     "another_directory": (Kind.NEVER, "storage"),
     "mark_unread": (Kind.AWAY, "storage"),
 }
-"""Code of a refusal → the trouble that it is, and the cause of a fallback; others may pass."""
+"""Code of a refusal → its trouble, and the cause of a fallback; other refusals are temporary."""
 
 
 class Gateways:
@@ -52,7 +52,7 @@ class Gateways:
         self._warned: Final[TTLCache[str, None]] = TTLCache(_MOST_QUIET, _QUIET_S, here.clock)
 
     def in_turn(self) -> Sequence[Gateway]:
-        """Return the effective gateways, beginning with another one each time."""
+        """Return the effective gateways, starting with a different one each time."""
         addresses = self.endpoints()
         first = next(self._turns) % max(1, len(addresses))
         return [self.at(address) for address in (*addresses[first:], *addresses[:first])]
@@ -113,7 +113,7 @@ class Gateways:
             gateway.close()
 
     def _check(self, greeting: Greeting, submission: Submission) -> None:
-        """Refuse on behalf of a gateway what it would refuse, or what it cannot see."""
+        """Refuse a job that the gateway would refuse, or that it could not read."""
         if greeting.state != "serving":
             raise RefusedError("draining", f"it takes no more jobs: it is {greeting.state!r}")
         if above := submission.excess({"message_bytes": MESSAGE_BYTES, **greeting.limits}):
@@ -124,7 +124,7 @@ class Gateways:
             )
 
     def _has_mark(self, greeting: Greeting, name: str) -> bool:
-        """Return whether a gateway's storage has the mark of the state directory, or none yet."""
+        """Return whether a gateway's storage has the state directory's mark, or no mark yet."""
         theirs = greeting.storages.get(name, {}).get("mark", "")
         if theirs in ("", self._mark):
             return True

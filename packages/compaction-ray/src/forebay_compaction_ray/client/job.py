@@ -154,7 +154,7 @@ class TrackedJob:
         return Step(Event.NOWHERE)
 
     def _offer(self) -> Step | Trouble:
-        """Offer the job to one gateway after the other, last to those without a worker."""
+        """Offer the job to one gateway after the other; gateways without a worker come last."""
         here, patience = self._here, self._patience
         if patience.left_s(queued=True) <= 0:
             return self._so_far
@@ -297,9 +297,9 @@ class TrackedJob:
         return self._hand_back(str(error))
 
     def _hand_back(self, why: str) -> Step:
-        """Hand the job back: what is below its prefix stays there, so only another prefix helps.
+        """Hand the job back: the files below its prefix stay there, so only another prefix helps.
 
-        With the strategy `fail` give up work to which that happens for long, whatever prefix.
+        With the strategy `fail`, give up work that is handed back for too long, under any prefix.
         """
         here, trouble = self._here, self._failed(why)
         if not here.options.fall_back:

@@ -126,12 +126,12 @@ class Kind(enum.IntEnum):
     AWAY = 2
     """No gateway could be asked, or the gateways refused the client."""
     NEVER = 3
-    """Its time is over, it is above the limits, or the files are not there: waiting is no help."""
+    """It has timed out, exceeds the limits, or its files are missing: waiting does not help."""
 
 
 @attrs.frozen
 class Trouble:
-    """Why nobody has a job."""
+    """The reason why no gateway has taken a job."""
 
     kind: Kind
     why: str
@@ -142,7 +142,7 @@ class Trouble:
 
 
 def combined(troubles: Sequence[Trouble]) -> Trouble:
-    """Return the troubles of several gateways as one: there is hope while one of them may pass."""
+    """Return the troubles of several gateways as one, which is temporary if any of them is."""
     least = min(troubles, key=lambda trouble: trouble.kind)
     return attrs.evolve(
         least,
@@ -158,7 +158,7 @@ class Patience:
     options: RemoteOptions
     clock: Callable[[], float]
     tries: int = 0
-    """How often it was begun and not done, in whatever process."""
+    """How many runs began without a result, in all processes."""
     submitted_s: float = attrs.Factory(lambda self: self.clock(), takes_self=True)
     idle_since_s: float = attrs.Factory(lambda self: self.submitted_s, takes_self=True)
     """When it was submitted, or a worker last had it."""
@@ -175,7 +175,7 @@ class Patience:
         return min(left_s, in_queue_s) if queued else left_s
 
     def decide(self, trouble: Trouble) -> Event:
-        """Return what becomes of a job of this process that nobody has."""
+        """Return the decision about a job of this process that no gateway has."""
         if self._may_wait(trouble.kind) and self.left_s(queued=False) > 0:
             return Event.AGAIN
         return Event.FALL_BACK if self.options.fall_back else Event.FAIL

@@ -32,7 +32,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Setting
 
 _THREADS: Final = 64
-"""Jobs that are followed concurrently: more than a process ever has, so that none waits here."""
+"""Jobs that are followed concurrently: more than a process ever has, so that no job waits here."""
 _REMEMBERED: Final = 256
 _FIRST_ANSWER_S: Final = 0.25
 """Longest wait of a task for the state of a job that another process submitted; once."""
@@ -177,7 +177,7 @@ class RemoteCompactionService(CompactionService):
         return CompactionStatus(status.job_id, CompactionPhase.LOST, message=why)
 
     def _tracked(self, job_id: str, job: CompactionJob | None = None) -> tuple[TrackedJob, bool]:
-        """Return what is known about a job, and whether nothing was until now."""
+        """Return the tracking of a job, and whether it is new."""
         with self._lock:
             if job_id in self._jobs:
                 return self._jobs[job_id], False

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 _SAME: Final = "it is the gateway's storage"
 """Promised by a worker that finds the gateway's mark."""
 _AGAIN: Final = frozenset({CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST})
-"""Ends after which a job may be submitted again: each run writes names of its own."""
+"""Outcomes after which a job may be submitted again: each run writes its own file names."""
 
 
 class GatewayCore:
@@ -369,7 +369,7 @@ class GatewayCore:
     def _now(self) -> float:
         """Return the time in seconds; it counts ticks.
 
-        A suspended gateway hears nobody, and silence during that time must not count.
+        A suspended gateway receives nothing, so silence during that time must not count.
         """
         return self._ticks * self.limits.ping_every_s
 

@@ -203,7 +203,7 @@ def _seconds(request: Mapping[str, Any], name: str) -> float:
 
 
 def reachable(host: str) -> str:
-    """Return an address of this machine for clients, if ``host`` stands for all of them."""
+    """Return an address of this machine for clients, if ``host`` is a wildcard."""
     if host not in _ALL_INTERFACES:
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -59,7 +59,7 @@ class GatewayStorages:
         await self._looks()
 
     async def mark_again(self, name: str) -> None:
-        """Give up a known mark that nobody finds: take the one that is there now, or put one."""
+        """Replace a known mark that no longer exists: read the current one, or create one."""
         await self._look_at(name, None)
 
     def close(self) -> None:

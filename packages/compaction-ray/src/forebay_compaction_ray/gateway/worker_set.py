@@ -175,7 +175,7 @@ class WorkerSet:
     # -- liveness -----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Ping all workers, handle those that have not answered, and look again at problems."""
+        """Ping all workers, handle the ones that did not answer, and check problems again."""
         if self._storages.problems or self._is_blind:
             self._look_soon()
         for worker in list(self.workers.values()):
@@ -273,7 +273,7 @@ class WorkerSet:
             worker.describing = False
 
     async def _describe_all(self) -> Mapping[str, WorkerInfo]:
-        """Return worker → what it says about itself now; wait for none for long."""
+        """Return worker → its current description; wait only shortly for each."""
         found: dict[str, WorkerInfo] = {}
 
         async def ask(worker: Worker) -> None:

@@ -25,7 +25,7 @@ class WorkerPhase(enum.Enum):
     """It has not answered since its start."""
     READY = "ready"
     UNFIT = "unfit"
-    """It is up, but can use none of the storages; it gets no jobs until it can."""
+    """It is up, but can use no storage; it gets no jobs until it can."""
     SUSPECT = "suspect"
     """It does not answer pings; it gets no jobs, and is killed if that continues."""
     DRAINING = "draining"

@@ -155,7 +155,10 @@ class WorkerBody:
         return {found.promise: found.problem for found in examine(opened)}
 
     def _without_storage(self, submission: Submission) -> Outcome | None:
-        """Return the end of a job whose storage is not the gateway's here; ``None`` if it is."""
+        """Return the failure of a job whose storage is another directory on this worker.
+
+        ``None`` if it is the same.
+        """
         problem = self._problem(submission.storage)
         return _excused(NO_STORAGE, problem) if problem else None
 

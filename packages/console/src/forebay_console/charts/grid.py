@@ -11,7 +11,7 @@ from markupsafe import Markup
 from forebay_console.charts.svg import element, plot
 
 SHADES: Final = 9
-"""Shade 0 is nothing; the others are equal steps up to the largest value."""
+"""Number of shades; 0 is blank, and the others are equal steps up to the largest value."""
 _GAP: Final = 0.06
 
 

@@ -28,7 +28,10 @@ class Strip:
 
 
 def _width(wide: int, groups: int) -> float:
-    """Return how much of ``wide`` key groups is drawn; the rest is the gap to the next strip."""
+    """Return the width that is drawn for ``wide`` key groups.
+
+    The remainder is the gap to the next strip.
+    """
     return max(0.6 * wide, wide - groups * 0.002)
 
 

@@ -59,7 +59,7 @@ class Access:
     """The rules of one console."""
 
     token: str | None = attrs.field(default=None, repr=False)
-    """The token that each request must show; ``None``: none."""
+    """The token that each request must show; ``None`` if none is required."""
     names: Collection[str] = attrs.field(default=(), converter=_lowered)
     """More names in ``Host`` that are answered without a token, besides loopback's."""
     behind_tls: bool = False

@@ -1,4 +1,4 @@
-"""Errors that nobody expected: named on pages, explained in the log."""
+"""Unexpected errors: pages name their class, and the log has the traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the newest version: runs of a sorted-file backend, chains of others."""
+"""The files of the newest version: the runs of a sorted-file backend, the chains of any other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PlacedFile:
     """The files below it: 0 for the oldest."""
     bytes: int
     version: int | None
-    """The version that it was made with; ``None`` if its name does not have it."""
+    """The version that it was made with; ``None`` if its name does not contain it."""
     cells: int | None
 
 
@@ -51,7 +51,7 @@ class SubtaskFiles:
     """The most files of one key group: each of them may be asked for a key."""
     bytes: int
     cells: int | None
-    """Cells in files, with those that newer ones replace; ``None`` if the backend does not say."""
+    """Cells in files, including overwritten ones; ``None`` if the backend does not count them."""
     deletes: int | None
     pending: int
     """Compactions that were submitted and have no result yet."""

@@ -65,7 +65,7 @@ def overview(directory: StateDirectory, now: datetime, faults: Faults) -> Mappin
 
 
 def _row(look: Look, now: datetime, faults: Faults) -> OperatorRow:
-    """Return an operator's row; an error of this operator leaves the others."""
+    """Return an operator's row; an error in one operator does not affect the others."""
     try:
         return row_of(look.view(), now)
     except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights

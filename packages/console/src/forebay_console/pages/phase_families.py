@@ -13,7 +13,7 @@ class Family:
     """Phases that share a colour."""
 
     name: str
-    """Also a class of the style sheet."""
+    """The family's name, which is also its class in the style sheet."""
     title: str
     phases: tuple[str, ...]
 
@@ -32,7 +32,7 @@ FAMILIES: Final = (
     ),
     Family("rest", "rest", ("rest",)),
 )
-"""From the bottom of a bar to its top."""
+"""The families from the bottom of a bar to its top."""
 
 NAMES: Final = tuple(family.name for family in FAMILIES)
 """The names of all families."""

@@ -218,7 +218,10 @@ class _Site:
         return await self._error(request, 502, str(error))
 
     async def broken(self, request: Request, error: Exception) -> Response:
-        """Return the page of an error that nobody expected: its text may hold content."""
+        """Return the page of an unexpected error, without its text.
+
+        Which may contain stored values.
+        """
         folder = getattr(request.state, "folder", "")
         named = self._faults.named(request.url.path, error, folder=folder)
         return await self._error(request, 500, named)

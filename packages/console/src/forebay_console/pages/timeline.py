@@ -34,7 +34,7 @@ class Chart:
 
     title: str
     about: str
-    """One sentence that says what is drawn."""
+    """A sentence that describes the plot."""
     bars: Bars
     ticks: Sequence[str]
     """Labels of the axis, the highest first."""
@@ -61,7 +61,7 @@ def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
 
 
 def _symptoms(operator: OperatorView) -> Mapping[str, Any]:
-    """Return the symptoms, or why they are not known: they need a manifest, and the page none."""
+    """Return the symptoms, or why they are unknown: unlike the page, they need a manifest."""
     try:
         return {"symptoms": operator.symptoms(), "problem": ""}
     except ForebayError as error:

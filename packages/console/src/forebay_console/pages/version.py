@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forebay_state_processor.observing import SubtaskFigures, VersionFigures
 
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
-"""The number of a version: no longer than those that storage has."""
+"""The number of a version, with as many digits as storage has at most."""
 _SUBTASKS: Final = 200
 """The most rows of the table; the slowest come first."""
 _COMPARED: Final = 100
@@ -29,7 +29,7 @@ _MEANINGS: Final = {metric.key: metric.meaning for metric in KEYED}
 
 
 def version_number(text: str) -> int | None:
-    """Return the number of a version as an address has it; ``None`` if it is not one."""
+    """Return the number of a version in an address; ``None`` if the text is no number."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -66,7 +66,10 @@ _OTHERS: Final = {"files": "Files that the version is read from."}
 
 
 def _explanation(operator: OperatorView, at: int) -> Explanation | None:
-    """Explain the time of the version at a place of the timeline; ``None`` without times."""
+    """Explain the time of the version at an index of the timeline.
+
+    ``None`` if it was not measured.
+    """
     versions = operator.timeline.versions
     found = versions[at]
     if found.slowest is None:

@@ -61,7 +61,7 @@ class Changes:
     """Parts that were compared to their end, of `parts`."""
     parts: int
     more: bool
-    """Whether it ended because there are more changes."""
+    """Whether there are more changes than were read."""
 
 
 class ContentReader:

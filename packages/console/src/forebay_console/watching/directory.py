@@ -23,7 +23,7 @@ OPERATORS_S: Final = 5.0
 
 @attrs.frozen(kw_only=True)
 class Look:
-    """An operator as it was looked at together with all others."""
+    """One operator's view from a refresh of all operators."""
 
     operator: WatchedOperator
     _found: OperatorView | Exception
@@ -55,7 +55,8 @@ class Looks:
     operators: Sequence[Look]
     """Sorted by query and uid."""
     unlisted: Mapping[str, Exception]
-    """Query → why its operators could not be listed; those that were known are looked at."""
+    """Query → why its operators could not be listed; operators that are known already are still
+    read."""
 
 
 class StateDirectory:
@@ -84,7 +85,7 @@ class StateDirectory:
 
     @property
     def url(self) -> str:
-        """Where it is, for people."""
+        """The location, as text for people."""
         return self.root.url
 
     def operators(self) -> Sequence[WatchedOperator]:

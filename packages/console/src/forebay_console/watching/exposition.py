@@ -67,7 +67,7 @@ class CountersFromZero:
             total[key] += number
 
     def begin(self, keys: Iterable[str] = ()) -> None:
-        """Show 0 for these counters, and for those that are held, unless they are shown."""
+        """Show 0 for these counters, and for the ones held back, unless they are shown."""
         self.shown.update(dict.fromkeys([*keys, *self._held], 0))
 
 
@@ -116,7 +116,7 @@ class OperatorTotals:
         self.newest = versions[0] if versions else None
 
     def _forget_before(self, moment: datetime) -> None:
-        """Forget which versions were counted, of those that can count no more."""
+        """Forget the counted versions that cannot be listed again."""
         self._since = moment
         self._counted = {one: at for one, at in self._counted.items() if at >= moment}
 
@@ -172,7 +172,10 @@ class StateDirectoryCollector(Collector):
             yield from [_family(metric, totals) for metric in _SHOWN]
 
     def _update(self, look: Look, *, from_now: bool) -> None:
-        """Add an operator's new versions; ``from_now``: without those that its first look finds."""
+        """Add an operator's new versions.
+
+        With ``from_now``, ignore the versions that already exist.
+        """
         folder = look.stored.folder
         recent = look.view().recent(HISTORY)
         if folder not in self._totals:

@@ -50,7 +50,7 @@ class OperatorView:
     listing: OperatorListing
     """All objects of its folder."""
     timeline: Timeline
-    """Its versions, with those that only the history has."""
+    """Its versions, including versions that only the history has."""
 
     @property
     def stored(self) -> StoredOperator:
@@ -128,7 +128,10 @@ class WatchedOperator:
             return self._summaries.of(versions)
 
     def manifests(self, names: Sequence[str]) -> Sequence[Manifest]:
-        """Return manifests; none if the janitor deleted one of them after the listing."""
+        """Return the manifests.
+
+        An empty list if the janitor deleted one of them after the listing.
+        """
         with self._lock:
             found = {name: self._manifests[name] for name in names if name in self._manifests}
         missing = [name for name in names if name not in found]

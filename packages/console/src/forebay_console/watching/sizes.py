@@ -35,8 +35,8 @@ class StateSizes:
 class KnownSizes:
     """The sizes of the versions that viewers asked for last. Thread-safe.
 
-    One version is read at a time; who asks for another one waits for `_WAIT_S`. An error is shared
-    as `Fresh` does it, and sizes are read once.
+    One version is read at a time; a request for another one waits for `_WAIT_S`. Errors are shared
+    as in `Fresh`, and sizes are read once.
     """
 
     def __init__(self, ttl_s: float, now: Callable[[], float]) -> None:

@@ -28,7 +28,7 @@ class VersionSummary:
     parallelism: int
     committed: datetime
     counts: Mapping[str, int]
-    """Key of a metric → number; those that a subtask does not know are missing."""
+    """Key of a metric → number; a metric that a subtask does not know is absent."""
     phase_ms: Mapping[str, int]
     """Phase → milliseconds of all subtasks; empty if they were not measured."""
     slowest_ms: int | None

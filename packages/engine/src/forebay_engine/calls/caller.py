@@ -203,7 +203,7 @@ class Caller:
     def _out_of_time(
         self, slot: WorkerSlot, error: BaseException | None, *, overall: bool
     ) -> TimeoutError:
-        """Return the error of a call that ran out of time, whatever its function did then."""
+        """Return the error of a call that timed out, whatever its function did afterwards."""
         slot.expired = False
         _take_back(slot)
         self.counts.timeouts += 1
@@ -361,7 +361,7 @@ class Caller:
     async def _second_chance(
         self, slot: WorkerSlot, hedge: asyncio.Task[Any], error: BaseException
     ) -> tuple[Any, BaseException | None]:
-        """After the first call failed, await the second one, within the same time limit."""
+        """Await the second call after the first one failed, within the same time limit."""
         try:
             answer = await hedge
         except asyncio.CancelledError:

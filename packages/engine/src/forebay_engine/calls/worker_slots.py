@@ -56,7 +56,7 @@ class WorkerSlot:
         """Set when the call is cancelled because the second call has answered."""
 
     def fixed_call(self) -> Call | None:
-        """Return the current call for code of a hedge; ``None``: that finds it itself."""
+        """Return the current call for code of a hedge; ``None`` if it can find the call itself."""
         return self.call()
 
     def begin_hedge(self) -> None:

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 
 class TakenPrefixError(StorageError):
-    """The claim or the result below a job's prefix is damaged, or another job's.
+    """The claim or the result below a job's prefix is damaged, or belongs to another job.
 
-    Another run would meet the same. Operator action: none; the job's owner submits the work again,
+    Every run would fail in this way. Operator action: none; the job's owner submits the work
+    again,.
     with another prefix.
     """
 

@@ -102,7 +102,10 @@ class Admission:
         self._scheduler.progress.run_until(lambda: not self._at_limit())
 
     def _at_limit(self) -> bool:
-        """Return whether as many records call as may; those that can go on may call again."""
+        """Return whether the limit of calling records is reached.
+
+        Records that can continue may call again.
+        """
         limit = self._calls_limit
         scheduler = self._scheduler
         return limit is not None and scheduler.calling + len(scheduler.ready) >= limit

@@ -116,7 +116,7 @@ class WakingInbox(queue.SimpleQueue[Callable[[], object]]):
     """Actions for the task thread; each stops a loop in which that thread waits."""
 
     awaits: Awaits | None = None
-    """The awaitables that the thread waits for; ``None``: it never waits in a loop."""
+    """The awaitables that the thread waits for; ``None`` if it never waits in a loop."""
 
     def put(self, item: Callable[[], object], *_: Any) -> None:
         super().put(item)
@@ -191,7 +191,7 @@ class Awaits:
         asyncio._set_running_loop(None)
 
     def step_as(self, task: RecordTask | None) -> RecordTask | None:
-        """Make ``task`` the current one; ``None``: the spare. Return the one before."""
+        """Make ``task``, by default the spare one, the current task; return the previous one."""
         before, entered = self._entered, self.spare if task is None else task
         if before is None:
             self._begin(entered)
@@ -202,7 +202,10 @@ class Awaits:
         return None if before is self.spare else before
 
     def spare_is_free(self) -> bool:
-        """Return whether code may step as the spare: it is current, and nobody has kept it."""
+        """Return whether code may run as the spare task.
+
+        It is current, and no code holds a reference to it.
+        """
         spare = self.spare
         kept = sys.getrefcount(spare) > self.unkept
         return self._entered is spare and not kept and spare.cancelled_record is None
@@ -353,7 +356,7 @@ class LoopWait:
 
 
 def loop_wait(awaits: Awaits, awaited: Any) -> LoopWait | None:
-    """Return the wait for what a coroutine awaits; ``None`` if it cannot be awaited."""
+    """Return the wait for an object that a coroutine awaits; ``None`` if it cannot be awaited."""
     if awaited is None:
         return LoopWait(awaits, None)
     if not getattr(awaited, "_asyncio_future_blocking", None):
@@ -402,7 +405,7 @@ def _child_ended(record: Record, namespace: Any, task: asyncio.Task[Any]) -> Non
 
 
 def _has_failed(task: asyncio.Task[Any]) -> bool:
-    """Return whether a task was cancelled, or failed with an error that nobody has looked at."""
+    """Return whether a task was cancelled, or failed with an error that was never retrieved."""
     return task.cancelled() or task._log_traceback
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from forebay_engine.execution.record import Record
 
 _NOTED: Final = 16
-"""The calls of a record from which on those that were awaited are forgotten."""
+"""The number of a record's calls above which awaited ones are forgotten."""
 
 
 def check_called(fn: Any) -> None:

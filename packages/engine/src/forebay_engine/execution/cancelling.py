@@ -82,7 +82,7 @@ def cancel_children(record: Record) -> bool:
 def cancel_state_waits(record: Record) -> None:
     """End the waits for state of a cancelled record in which a step has failed.
 
-    One may be for what that step would have given. Others, of ``finally`` blocks, go on.
+    One of them may wait for the result of that step. Waits of ``finally`` blocks continue.
     """
     for steps in steps_under_way(record):
         if isinstance(steps.awaited, StateFuture):
@@ -96,7 +96,7 @@ def cancel_state_waits(record: Record) -> None:
 def cancel_all(scheduler: CancelledSteps, awaits: Awaits, wait: Wait) -> None:
     """Cancel the records of a failed micro-batch, and wait for their ``finally`` blocks.
 
-    What they await is answered meanwhile, storage included. None is begun any more.
+    Their awaits are answered meanwhile, including reads of storage. No record is started any more.
     """
     records = list(scheduler.busy.values())
     for record in records:
@@ -135,9 +135,9 @@ def _run_to_the_ends(
 
 
 def close_by_force(record: Record, *, late: bool = True) -> None:
-    """Close what a cancelled record has under way, and log where it waits.
+    """Close the pending calls of a cancelled record, and log where it waits.
 
-    ``late``: it had `CLOSING_S`; otherwise nothing is left that could end its wait.
+    With ``late`` it had `CLOSING_S` to finish; otherwise nothing can end its wait any more.
     """
     why = (
         f"did not end within {CLOSING_S:g} s: its code catches asyncio.CancelledError, or waits "

@@ -49,7 +49,7 @@ class RecordHost(Protocol):
     scheduler: Scheduler
     context: RuntimeContext
     rows_out: list[Any]
-    """Rows that user code emitted and nobody has taken yet."""
+    """Rows that user code emitted and that were not taken yet."""
 
 
 RecordFunction: TypeAlias = Callable[..., Any]

@@ -25,7 +25,7 @@ class SubtaskIdentity:
     """The query's run to which the attempt belongs."""
     batch_id: int
     subtask: int
-    """From 0."""
+    """The number of the subtask, from 0."""
     parallelism: int
     max_parallelism: int
     attempt_id: int
@@ -70,8 +70,8 @@ class SubtaskReport:
     metrics: EngineMetrics
     """The engine's metrics after the last record."""
     figures: Mapping[str, float] = attrs.field(factory=dict)
-    """All that was measured until the version was durable, by the keys of `KEYED` in progress
-    events; what is not known is absent."""
+    """Everything measured until the version was durable, by the keys of `KEYED` in progress events;
+    unknown numbers are absent."""
 
     @property
     def is_restored(self) -> bool:

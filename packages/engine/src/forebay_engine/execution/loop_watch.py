@@ -109,7 +109,7 @@ class LoopWatch:
 
 
 def _waited_for_cpu_s(thread: int) -> float:
-    """Return for how long a thread has waited for a CPU; 0 where the system has no such figure."""
+    """Return for how long a thread has waited for a CPU; 0 if the system does not report it."""
     found = (one.native_id for one in threading.enumerate() if one.ident == thread)
     try:
         text = Path(f"/proc/self/task/{next(found, None)}/schedstat").read_text(encoding="ascii")

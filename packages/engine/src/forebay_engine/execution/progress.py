@@ -197,7 +197,7 @@ class Progress:
             arrival()
 
     def _await_completion(self) -> None:
-        """Wait for futures of the loop, or for those that other threads complete."""
+        """Wait for futures of the loop, or for futures that other threads complete."""
         clock, awaits = self._scheduler.measures.clock, self._scheduler.awaits
         if awaits is not None and self._loop_may_wake(awaits):
             before = clock.switch(Phase.CALL_WAIT)

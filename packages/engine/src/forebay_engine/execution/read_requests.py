@@ -111,7 +111,7 @@ class ReadRequests:
         return self._executor
 
     def execute_in(self, executor: Executor, *, instead: bool) -> None:
-        """Let ``executor`` execute reads from now on; ``instead`` of another one that was set."""
+        """Let ``executor`` execute reads from now on, ``instead`` of a previous one."""
         if self._executor is None or instead:
             self._executor = executor
 

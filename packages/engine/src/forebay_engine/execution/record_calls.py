@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forebay_engine.execution.scheduler import Scheduler
 
 _SHOWN: Final = 3
-"""The most calls that an error shows of those that have the places."""
+"""The most calls with a place that an error shows."""
 
 
 @attrs.define(eq=False)

@@ -31,7 +31,7 @@ _UNKEPT: Final = _references_of_a_task()
 """The count of references to a task that nothing but its steps has."""
 
 _RUNS: Final = object()
-"""In place of what steps wait for, while one of them runs or is about to run."""
+"""Marks, in place of an awaited object, that a step runs or is about to run."""
 
 
 class RecordCancelledError(Exception):
@@ -39,7 +39,7 @@ class RecordCancelledError(Exception):
 
 
 def cancelled(error: asyncio.CancelledError) -> RecordCancelledError:
-    """Return the error of a record that nobody but its own code has cancelled."""
+    """Return the error of a record that was cancelled by its own code."""
     reason = f" ({error})" if str(error) else ""
     return RecordCancelledError(
         f"it was cancelled{reason}: what it awaited was cancelled, and it did not catch "
@@ -48,7 +48,10 @@ def cancelled(error: asyncio.CancelledError) -> RecordCancelledError:
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:
-    """Take the error of a future that nobody awaits any more, which asyncio would log."""
+    """Retrieve the error of a future that is not awaited any more.
+
+    So that asyncio does not log it.
+    """
     if not future.cancelled():
         future.exception()
 

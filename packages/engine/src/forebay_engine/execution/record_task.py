@@ -131,11 +131,11 @@ class RecordTask:
         return "forebay-record"
 
     def get_context(self) -> Context | None:
-        """Return ``None``: records run in the context of their thread."""
+        """Return ``None``, since records run in the context of their thread."""
         return None
 
     def done(self) -> bool:
-        """Return false: nobody can keep a record's task beyond the record."""
+        """Return false: a record's task does not outlive the record."""
         return False
 
     def cancelled(self) -> bool:
@@ -143,5 +143,5 @@ class RecordTask:
         return False
 
     def add_done_callback(self, *_: Any, **__: Any) -> None:
-        """Refuse: a record ends unnoticed by others."""
+        """Refuse: the end of a record is not observable."""
         raise RuntimeError("a record's task has no callbacks: await in the record itself")

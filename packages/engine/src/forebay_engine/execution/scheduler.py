@@ -187,7 +187,7 @@ class Scheduler:
             self, in_flight_limit=in_flight_limit, calls_in_flight=calls_in_flight
         )
         self.awaits: Awaits | None = None
-        """The awaitables other than state; ``None``: records await state only."""
+        """The awaitables other than state; ``None`` means records await state only."""
         self.find_loop: Callable[[], bool] = _no_loop
         """Set by the engine: lets records await anything from now on; returns whether they may."""
 
@@ -375,9 +375,9 @@ class Scheduler:
     # -- other awaitables ---------------------------------------------------------------------
 
     def loop_wait(self, awaited: Any) -> LoopWait | None:
-        """Return a wait for what is not a state future; ``None`` if it cannot be awaited.
+        """Return a wait for an object that is not a state future.
 
-        Only records can: they end when their waits have.
+        ``None`` if it cannot be awaited. Only records may wait: they end after their waits.
         """
         if self.awaits is None or self.context._key is NO_KEY:
             return None
@@ -499,7 +499,7 @@ class Scheduler:
     def arrive(
         self, record: Record, namespace: Any, callback: Callable[[Any], object], value: Any
     ) -> None:
-        """Schedule a step of ``record`` that waited for a future that others complete."""
+        """Schedule a step of ``record`` that waited for a future which other threads complete."""
         if record.failed:
             return
         if record is self.current:
@@ -514,7 +514,7 @@ class Scheduler:
     def go_on_with(
         self, record: Record, namespace: Any, callback: Callable[[Any], object], value: Any
     ) -> None:
-        """Schedule a step of ``record`` that waited for the loop: pending requests do not hold it.
+        """Schedule a step of ``record`` that waited for the loop; pending requests do not delay it.
 
         So a wait with a time limit ends in time, whatever storage does.
         """

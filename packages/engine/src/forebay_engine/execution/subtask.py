@@ -179,10 +179,7 @@ class Subtask:
             self.engine.process_broadcast(rows)
 
     def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
-        """Note the latest event time of some rows of input ``side``.
-
-        ``late`` is the number of them whose event time is not after `watermark_us`.
-        """
+        """Record the latest event time of some rows of input ``side``, and how many were late."""
         self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
         self.engine.counters.late_rows += late
 

@@ -87,11 +87,14 @@ class ClientSet:
 
     @property
     def closed(self) -> bool:
-        """Whether one of them reports that it is closed."""
+        """Whether a client reports that it is closed."""
         return any(is_closed(client) for _, client in self.clients)
 
     def broken(self) -> list[tuple[KeptClient, Any]]:
-        """Return those that are closed; if none is, each may be what a call found broken."""
+        """Return the closed clients.
+
+        If no client is closed, return all, since a call found one of them broken.
+        """
         closed = [(kept, client) for kept, client in self.clients if is_closed(client)]
         return closed or self.clients
 
@@ -119,7 +122,7 @@ class CallClients:
             await kept.opened()
 
     async def replace(self, broken: ClientSet) -> None:
-        """Replace what is broken, in a task that is no record's: clients outlive records."""
+        """Replace broken clients in a task of the loop, since clients outlive records."""
         scope = enter_scheduler(None)
         task = self._loop.create_task(_replace(broken))
         enter_scheduler(scope)

@@ -93,7 +93,7 @@ def waits_for_task_thread() -> Iterator[None]:
 
 
 def others_live(task_thread: int) -> bool:
-    """Return whether there are threads that are neither the task thread nor Forebay's."""
+    """Return whether threads other than the task thread and Forebay's exist."""
     return any(
         thread.ident != task_thread
         and thread.ident not in _waiting

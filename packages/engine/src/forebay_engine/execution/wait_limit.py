@@ -20,7 +20,7 @@ class WaitLimit:
         self._loop = loop
         self._clock = clock
         self._due: float | None = None
-        """The time at which the wait is too long; ``None``: nobody waits."""
+        """The time at which the wait is too long; ``None`` if nothing waits."""
         self._timer: asyncio.TimerHandle | None = None
         self._fires = 0.0
         """The time of the timer."""

@@ -9,12 +9,12 @@ from typing import Any
 class CheckedRows:
     """Collects the rows of records that are done, until they are taken.
 
-    A record's rows are added together when it ends, or none of them if one does not fit. Runtimes
-    that know the schema of the output override what is quicker with it.
+    A record's rows are added together when it ends, or not at all if one of them does not fit.
+    Runtimes that know the schema of the output override what is quicker with it.
     """
 
     add_usual: Callable[[list[Any]], bool]
-    """Adds a record's only row, if there is one, if it certainly fits; returns whether it did.
+    """Adds a record's only row, if it has one and it certainly fits; returns whether it was added.
 
     It runs for most records, so it is an attribute: a compiled function can take its place.
     """

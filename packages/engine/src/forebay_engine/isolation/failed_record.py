@@ -24,7 +24,7 @@ DEFAULT_ERROR_LIMIT: Final = 1_000
 """Failed records that one subtask accepts in one micro-batch."""
 
 SHOWN_FAILURES: Final = 3
-"""The failed records that are named when there are too many."""
+"""The number of failed records that the error for too many of them names."""
 
 _OF_A_RECORD: Final = (OutputSchemaError, StateAccessError)
 """Errors that Forebay raises about one record's code."""
@@ -71,7 +71,7 @@ class FailedRecord:
 
 @attrs.frozen
 class ErrorRows:
-    """``on_error="column"``: what becomes of records that fail alone."""
+    """The rows of records that fail alone, for ``on_error="column"``."""
 
     limit: int = DEFAULT_ERROR_LIMIT
     """Above this number of failed records in one subtask the micro-batch fails."""

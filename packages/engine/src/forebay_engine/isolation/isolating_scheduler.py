@@ -206,7 +206,7 @@ class IsolatingScheduler(Scheduler):
             self._drop(record, error)
 
     def _cancel(self, record: Any, error: Exception) -> None:
-        """Let a record end what it has under way, its ``finally`` blocks, before it fails."""
+        """Let a record run its ``finally`` blocks before it fails."""
         record.error = record.error or error
         record.ending = True
         self._closing.add(record)
@@ -223,7 +223,7 @@ class IsolatingScheduler(Scheduler):
             self._drop_apart(record, record.error)
 
     def _drop_apart(self, record: Any, error: Exception) -> None:
-        """Drop a record between the steps of others."""
+        """Drop a record between steps of other records."""
         context = self.context
         before = self.current, context._key, context._group
         self._drop(record, error)
@@ -259,7 +259,7 @@ class IsolatingScheduler(Scheduler):
             self._finish(record)
 
     def _drop(self, record: Any, error: Exception) -> None:
-        """End a record at once: drop what it has under way, and put back what it changed."""
+        """End a record at once: drop its pending calls, and put back its changes."""
         context, before = self.context, self.dropped_reads
         self.current, context._key, context._group = record, record.key, record.group
         row = self._failed_row(record.error or error, record.row, record.key, record.side)

@@ -79,11 +79,11 @@ class OperatorState:
 
     @property
     def undeclared(self) -> list[str]:
-        """Return stored states that nobody declares; known after `initialize` and ``open``."""
+        """Return stored states that are not declared; known after `initialize` and ``open``."""
         return self.store.undeclared if self._restored.exists else []
 
     def log_undeclared(self) -> None:
-        """Log the stored states that are kept although nobody declares them."""
+        """Log the stored states that are kept although they are not declared."""
         if kept := self.undeclared:
             _log.info(
                 "operator %s, subtask %d: operator state not declared any more, and kept: %s",

@@ -31,7 +31,7 @@ class Merge:
     target: Any
     sources: list[Any]
     missing: int
-    """The number of cells that have not arrived."""
+    """The number of cells that were not read yet."""
     promise: Promise[Any] = attrs.field(init=False)
 
     def arrive(self) -> None:

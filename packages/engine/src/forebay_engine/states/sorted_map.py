@@ -148,7 +148,10 @@ class KeyedSortedMapState(KeyedMapState, SortedMapState[Any, Any]):
         return (entry for entry in change.entries.between(part) if entry[1] is not ABSENT)
 
     def _held(self, part: KeyRange) -> Iterator[tuple[Any, Any]]:
-        """Return the known entries in a range, in an incomplete space also those removed."""
+        """Return the known entries in a range.
+
+        In an incomplete space, removed ones are included.
+        """
         entries = self._cells.get(self._context._key)
         if entries is None:
             return iter(())

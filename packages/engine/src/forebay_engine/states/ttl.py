@@ -52,7 +52,7 @@ class TtlPolicy:
         """Whether a read may change the cell."""
 
     def seen(self, cell: Any) -> tuple[Any, Any]:
-        """Return a read's result, and the cell to store instead; ``None``: unchanged."""
+        """Return a read's result, and the cell to store instead; ``None`` if it is unchanged."""
         if cell is ABSENT or cell[0] > self.plain_after:
             return cell, None
         if cell[0] > self.until:
@@ -61,7 +61,10 @@ class TtlPolicy:
         return cell if self._shows else ABSENT, ABSENT if self._drops else None
 
     def seen_all(self, cells: list[Any]) -> tuple[list[Any], list[Any] | None]:
-        """Return a read's results for several cells, and those to store; ``None``: unchanged."""
+        """Return a read's results for several cells, and the cells to store.
+
+        ``None`` if they are unchanged.
+        """
         if min(map(_time_of, cells), default=NEVER) > self.plain_after:
             return cells, None
         visible: list[Any] = []

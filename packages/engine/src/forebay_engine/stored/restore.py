@@ -105,7 +105,7 @@ def convert(
 def check_complete(making: TaskVersion, engine: Engine) -> None:
     """Refuse to rewrite the state if the function does not declare all of it.
 
-    Raises `StateMigrationError`: what is not declared would be lost.
+    Raises `StateMigrationError`, since undeclared state would be lost.
     """
     stored = {name for parent in making.parents for name in parent.descriptions}
     if left := stored - engine.descriptions().keys():
@@ -164,7 +164,7 @@ def _convert(changes: Changes, convert: Callable[[Any], Any]) -> None:
 def fill(target: Table, changes: Changes) -> None:
     """Pass changes made by `Changes.whole` to a table that holds none of their keys.
 
-    The cells of a resident table are updated first; with copies: it keeps both.
+    The cells of a resident table are updated first, with copies, because the table keeps them.
     """
     for namespace, points in changes.points.items():
         space = target.space(namespace)

@@ -42,7 +42,7 @@ class SiblingCaches:
         return bool(self._behind)
 
     def catch_up(self) -> None:
-        """Update the caches of those siblings that have committed the version by now.
+        """Update the caches of the siblings that have committed the version by now.
 
         Raises `StorageError` and `CorruptStateError`; the copy of such a sibling is dropped.
         """

@@ -29,7 +29,7 @@ LEAF_BITS: Final = 26
 _TOP_BITS: Final = 10
 """The number of bits by which a leaf's number is longer than its top's."""
 _ROOT: Final = 1 << 60
-"""Used in place of a top's number."""
+"""The number of the root, in place of a top's."""
 _PAGE: Final = 1_000
 
 LeafAddress = tuple[int, int, int]

@@ -82,7 +82,7 @@ def instant(us: int) -> datetime:
 
 
 class DomainTimers:
-    """The timers of one domain, and those that are due in this micro-batch."""
+    """The timers of one domain, and the timers that are due in this micro-batch."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class DomainTimers:
         return bool(self._fresh)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield due timers, including those registered meanwhile; at the end all have fired."""
+        """Yield due timers, including timers registered meanwhile, until all have fired."""
         self._firing = True
         if self.has_stored:
             for leaf, groups in self.directory.due(self._until_us).items():
@@ -535,7 +535,7 @@ class EngineTimers(Clocks, Timers):
         return kept
 
     def _complete_by_key(self) -> None:
-        """Add the timers that were registered before any were listed."""
+        """Complete the list of a key's timers with the timers that were registered earlier."""
         assert self._by_key is not None
         for line in self._lines:
             self._by_key.add_all(line.number, line.all())

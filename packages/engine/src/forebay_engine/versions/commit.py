@@ -51,8 +51,8 @@ def committed_fields(
 ) -> dict[str, Any]:
     """Return the fields of a manifest that follow from its backend's commit.
 
-    ``operator_files`` are the files of operator state; ``metrics`` are numbers for people, to which
-    the commit's are added.
+    ``operator_files`` are the files of operator state. The metrics of the commit are added to
+    ``metrics``.
     """
     sizes = {
         "keys": committed.keys,

@@ -76,7 +76,7 @@ class ImportTarget:
     continues: RunVersion = _NOTHING
     """The version below it in its timeline."""
     batch_ms: int = 0
-    """The time of the batch that the query's checkpoint knows for this version; 0: none."""
+    """The batch time that the query's checkpoint has for this version; 0 if there is none."""
     location: str | None = None
     """The location of that checkpoint."""
     replaces: str | None = None
@@ -112,7 +112,10 @@ class ImportTarget:
 
 @attrs.frozen(kw_only=True)
 class ImportedPart:
-    """One subtask's part of an imported version: durable files, and the rest of its manifest."""
+    """One subtask's part of an imported version.
+
+    Durable files, and the other fields of its manifest.
+    """
 
     subtask: int
     range: KeyGroupRange
@@ -186,7 +189,7 @@ def _is_whole(storage: ObjectStorage, record: RunRecord) -> bool:
 def first_import(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
     """Return the first version of an operator, if an import made it; ``None`` if there is none.
 
-    A version that an import replaced, or made for a checkpoint, is not one. Raises
+    A version that an import replaced, or made for a checkpoint, does not count. Raises
     `CorruptStateError` if there is only a truncated one.
     """
     truncated: VersionListing | None = None
@@ -299,7 +302,7 @@ def _check_alone(
     uid: str,
     saved: Savepoint | None,
 ) -> None:
-    """Take a first version back, and raise, if a newer run may have begun without it."""
+    """Delete a first version again, and raise, if a newer run may have begun without it."""
     try:
         _check_newest(list_epochs(storage), run, storage, uid)
     except ForebayError:
@@ -323,7 +326,7 @@ def _check_continued(
 
 
 def _take_back(storage: ObjectStorage, made: Coordinates, saved: Savepoint | None) -> None:
-    """Delete what an import has put; if that fails too, nobody opens what is left."""
+    """Delete the objects of an import; objects that cannot be deleted are never opened."""
     folder = layout.version_folder(made.version)
     with contextlib.suppress(StorageError):
         put = [info.name for info in storage.list(folder) if f"-{made.run_key}-" in info.name]

@@ -80,8 +80,8 @@ class PassedRows(Sequence[tuple[Any, ...]]):
 class RowTests(CheckedRows):
     """Checks rows by a test that is compiled for the schema, which most rows pass.
 
-    All other rows are written to see whether they fit. Until one of them is added, `take` returns
-    `PassedRows`.
+    All other rows are written to find out whether they fit. Until one of them is added, `take`
+    returns `PassedRows`.
     """
 
     passes: Callable[[Any], bool]

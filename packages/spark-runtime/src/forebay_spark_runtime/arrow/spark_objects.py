@@ -31,7 +31,7 @@ class MarkedStruct:
 
 
 def _marked(mark: str, cls: str, *fields: str) -> tuple[Callable[[Any], bool], MarkedStruct] | None:
-    """Return the test of an Arrow struct and what it stands for, if this pyspark has the class."""
+    """Return the test of an Arrow struct and the class it represents, if this pyspark has it."""
     if not hasattr(marks, mark) or not hasattr(spark, cls):
         return None
     return getattr(marks, mark), MarkedStruct(getattr(spark, cls), fields)
@@ -49,7 +49,7 @@ _MARKED: Final = [
 
 
 def marked_struct(kind: Any) -> MarkedStruct | None:
-    """Return the object that an Arrow struct stands for; ``None`` if it is only a struct."""
+    """Return the object that an Arrow struct represents; ``None`` if it is a plain struct."""
     return next((found for is_such, found in _MARKED if is_such(kind)), None)
 
 

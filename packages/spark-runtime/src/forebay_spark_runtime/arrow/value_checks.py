@@ -45,7 +45,7 @@ def value_test(kind: Any, value: str, names: Iterator[int] | None = None) -> Tes
 
 
 def or_null(kind: Any, value: str, names: Iterator[int] | None = None, *, null: bool = True) -> str:
-    """Return the whole test of ``value``: its class, what else it must pass, or ``None``."""
+    """Return the complete test of ``value``: its class and other conditions, or ``None``."""
     cls, test = value_test(kind, value, names)
     tests = [f"{value} is None"] if null else []
     if cls is not type(None):

@@ -62,7 +62,7 @@ class ChangePartition(InputPartition):
 
 
 class ChangeReader(DataSourceStreamReader):
-    """Reads differences; a micro-batch takes all versions that there are."""
+    """Reads differences; a micro-batch takes all stored versions."""
 
     def __init__(self, changes: Changes, schema: StructType) -> None:
         """``schema`` is what Spark expects: the schema of ``changes``, or the user's."""

@@ -16,7 +16,7 @@ _EXACT: Final = frozenset({"bool", "int", "str", "bytes", "date"})
 
 
 def keys_in(filters: Sequence[Filter], key: Mapping[str, Any]) -> list[Any] | None:
-    """Return the only keys that pass ``filters``; ``None`` if that is not known.
+    """Return the only keys that pass ``filters``; ``None`` if they cannot be derived.
 
     ``key`` is the description of keys. All filters must hold for a row.
     """

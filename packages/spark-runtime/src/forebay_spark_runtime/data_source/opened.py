@@ -33,7 +33,7 @@ class Opened(Protocol):
 
 
 def opened(options: Mapping[str, str]) -> Opened:
-    """Open what the options name. Raises `ConfigurationError` that says what there is."""
+    """Open what the options name. Raises a `ConfigurationError` that lists what is stored."""
     parsed = ReadOptions.parse(options)
     if parsed.changes:
         return OpenedChanges(Changes.of(parsed))

@@ -115,7 +115,7 @@ class ReadOptions:
 
 
 def _split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split options into settings and the others; names of options are put in lower case."""
+    """Split options into settings and other options, whose names are put in lower case."""
     conf = {key: value for key, value in given.items() if key.lower().startswith(PREFIX)}
     options = {key.lower(): value for key, value in given.items() if key not in conf}
     return conf, options
@@ -250,7 +250,7 @@ def merged(ranges: list[KeyGroupRange]) -> tuple[KeyGroupRange, ...]:
 
 
 def chosen(parts: Any, wanted: tuple[KeyGroupRange, ...] | None) -> list[KeyGroupRange]:
-    """Return what ``parts`` have of the wanted key groups; ``None`` is all of them."""
+    """Return the wanted key groups, split by ``parts``; ``None`` selects all of them."""
     if wanted is None:
         return list(parts)
     found = (part.intersection(one) for part in parts for one in wanted)

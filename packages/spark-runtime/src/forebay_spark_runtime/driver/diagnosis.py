@@ -64,9 +64,10 @@ class Diagnosis:
     processes: Sequence[ProcessReport]
     """The driver, then the executors."""
     problems: Sequence[str]
-    """A sentence or two each: the process, what is wrong, the fix. Empty where all is well."""
+    """One text for each problem, with the process, the fault and the fix; empty if there is no
+    problem."""
     notes: Sequence[str]
-    """The parts that could not be examined, with the reasons, and what is worth installing."""
+    """Parts that could not be examined, with the reasons, and recommended packages."""
 
     def __str__(self) -> str:
         """Return the table, the problems and the notes."""

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _OBSERVED: Final = re.compile(r"forebay:.+:([0-9a-f-]{36})", re.DOTALL)
 _COMMIT: Final = "commitOffsets"
-"""In the durations of a progress event: Spark has recorded the commit."""
+"""The duration in a progress event that shows that Spark has recorded the commit."""
 _REMEMBERED: Final = 1_000
 _EXIT_WAIT_S: Final = 5.0
 
@@ -96,7 +96,7 @@ class FinalVersions:
                 yield _Commit(options.keyed_uuid, query, progress["batchId"] + 1, run.key)
 
     def _mark(self, keyed_uuid: str) -> None:
-        """Mark the newest version of an operator, and those that are committed meanwhile."""
+        """Mark the newest version of an operator, and versions that are committed meanwhile."""
         while True:
             with self._lock:
                 commit = self._newest[keyed_uuid]

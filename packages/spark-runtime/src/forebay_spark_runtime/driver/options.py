@@ -41,7 +41,7 @@ class KeyedOptions:
     parallelism: int
     max_parallelism: int
     batch: sessions.MicroBatch
-    """Query and batch as far as the driver knows them; a stream's tasks know the rest."""
+    """Query and batch, if the driver knows them; a stream's tasks know the others."""
     state_dir: str | None
     """The state directory, absolute; ``None`` if the state is dropped at the end."""
     order_by: tuple[str, ...]
@@ -70,7 +70,7 @@ class KeyedOptions:
     driver: str = sessions.PROCESS_RUN
     """The id of the process that made the operator."""
     outages: bytes = attrs.field(default=b"", repr=False)
-    """By what tasks report outages of the compaction service: see `packed_reports`."""
+    """The handle by which tasks report outages of the compaction service: see `packed_reports`."""
 
 
 def operator_options(
@@ -89,7 +89,7 @@ def operator_options(
     """Check the arguments of an operator with state, on the driver.
 
     The arguments are documented at `keyed`. ``overrides`` are the settings that were passed as
-    arguments, by their names; ``None`` means not passed. Raises `ConfigurationError`.
+    arguments, by their names; ``None`` stands for an omitted one. Raises `ConfigurationError`.
     """
     uid = checked_uid(uid)
     session = df.sparkSession

@@ -69,7 +69,10 @@ def _version(name: str) -> str:
 
 
 def _plugins() -> str:
-    """Return the names of the plugins that a job may use: those that offer more than commands."""
+    """Return the names of the plugins that a job may use.
+
+    Plugins that provide more than commands.
+    """
     try:
         from forebay_state_api.plugins import plugins
         from forebay_state_api.plugins.kinds import COMMANDS

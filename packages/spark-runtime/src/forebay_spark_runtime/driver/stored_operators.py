@@ -37,7 +37,7 @@ _OBSERVED: Final = re.compile(r"CollectMetrics forebay:(.+):([0-9a-f-]{36}),")
 
 @attrs.frozen
 class _Home:
-    """Where an operator that was made in this process keeps its state."""
+    """The place in which an operator that was created in this process keeps its state."""
 
     state_dir: str
     storage_options: Mapping[str, Any] = attrs.field(repr=False)

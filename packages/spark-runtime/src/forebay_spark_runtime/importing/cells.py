@@ -29,7 +29,7 @@ class UnfitRowError(Exception):
     """A row that no cell can hold."""
 
     def __init__(self, position: int, reason: str) -> None:
-        """``position`` is the row's in its batch."""
+        """``position`` is the row's position in its batch."""
         super().__init__(reason)
         self.position: Final = position
 

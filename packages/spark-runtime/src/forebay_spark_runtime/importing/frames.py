@@ -143,7 +143,7 @@ def _check(answers: Sequence[PartAnswer], plan: ImportPlan) -> None:
 
 
 def _all(made: dict[int, ImportedPart], plan: ImportPlan) -> list[ImportedPart]:
-    """Return all parts; Spark leaves out tasks without rows, so those are written here."""
+    """Return all parts; Spark runs no tasks without rows, so their parts are written here."""
     for subtask in range(plan.parallelism):
         if subtask not in made:
             part = plan.answer(subtask, iter(())).part

@@ -59,7 +59,7 @@ class ImportPlan:
 
     declared: DeclaredStates
     taken: Sequence[TakenState]
-    """In the order of the variables' columns."""
+    """The variables that are taken over, in the order of their columns."""
     domain: TimeDomain | None
     """The domain of timers; ``None`` without timers."""
     state_dir: str
@@ -139,7 +139,7 @@ class _StateRows:
     """The rows of one state in a batch, converted."""
 
     info: StateInfo | None
-    """``None``: they are timers."""
+    """The state; ``None`` if they are timers."""
     keys: Sequence[Any]
     groups: Sequence[int]
     contents: Sequence[Any]
@@ -187,7 +187,7 @@ class _Rows:
 
 
 def _shown(keys: pa.StructArray, position: int) -> str:
-    """Return the columns of a key, whatever is wrong with them."""
+    """Return the columns of a key as text for an error, even if they are invalid."""
     try:
         return repr(dict(keys[position].as_py()))
     except MISFITS:

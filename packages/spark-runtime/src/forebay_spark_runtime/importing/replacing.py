@@ -88,7 +88,7 @@ class ReplacementPlan(ImportPlan):
         return self.types.key_codec
 
     def write(self, tables: CheckedTables, subtask: int, groups: KeyGroupRange) -> ImportedPart:
-        """Copy the part, with the rows in place of what they replace."""
+        """Copy the part, with the new rows in place of the rows that they replace."""
         with self._part(groups) as snapshot:
             (manifest,) = [one for one in snapshot.manifests if one.made.subtask == subtask]
             edit = VersionEdit(snapshot, tables, self.types, self.removed)

@@ -20,7 +20,8 @@ from forebay_state_api.codecs import describe_type
 
 Description: TypeAlias = Mapping[str, Any]
 Convert: TypeAlias = "Callable[[Any], Any] | None"
-"""Python value of a column → what the declared type admits; ``None`` if it is that already."""
+"""Python value of a column → a value that the declared type admits; ``None`` if no conversion is
+needed."""
 
 _INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _SCALARS: Final[Mapping[str, tuple[type[T.DataType], ...]]] = {
@@ -42,7 +43,9 @@ _SCALARS: Final[Mapping[str, tuple[type[T.DataType], ...]]] = {
 
 
 def misfit(struct: T.StructType, description: Description) -> str | None:
-    """Return why values of a variable's ``struct`` do not fit a declared type; ``None``: they do.
+    """Return why values of a variable's ``struct`` do not fit a declared type.
+
+    ``None`` if they fit.
 
     Only types are compared: nulls are found when the values are read.
     """

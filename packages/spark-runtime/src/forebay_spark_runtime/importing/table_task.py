@@ -49,7 +49,7 @@ class PartAnswer:
     """The result of one task."""
 
     part: ImportedPart | None = None
-    """``None``: nothing was written."""
+    """The part; ``None`` if nothing was written."""
     rows: Mapping[str, int] = attrs.field(factory=dict)
     """State → its rows."""
     timers: int = 0

@@ -70,7 +70,8 @@ class Takeover:
     def write(self, copied: CheckpointCopy, progress: Progress) -> str:
         """Publish the version and finish the copy of the checkpoint; return the run's key.
 
-        After a failure neither is there. Raises `FencedError` if another run begins meanwhile.
+        After a failure, neither of them exists. Raises `FencedError` if another run begins
+        meanwhile.
         """
         parts: Sequence[ImportedPart] = ()
         try:

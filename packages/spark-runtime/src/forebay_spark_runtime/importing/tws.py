@@ -55,7 +55,7 @@ class ImportedTws:
     version: int
     """The version that the next batch of the copied checkpoint opens."""
     run: str | None
-    """The key of the run that made it; ``None``: it was a dry run."""
+    """The key of the run that made it; ``None`` after a dry run."""
     rows: Mapping[str, int]
     """Spark's variable → the keys with a value, list or map; ``timers`` → the timers."""
     left: Sequence[str]

@@ -87,7 +87,7 @@ class BatchInput:
     def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
         """Return all batches, sorted as a whole if the job has ``order_by``.
 
-        All rows of a broadcast input are in the first one, which has no others. ``first`` is
+        All rows of a broadcast input are in the first batch, which has no other rows. ``first`` is
         ``None`` if there are no batches.
         """
         if first is None:

@@ -467,7 +467,7 @@ def _check_both_stream(first: KeyedDataFrame, second: KeyedDataFrame | Broadcast
 
 
 def _check_function(fn: Any, method: str, wanted: type, spelled: str) -> None:
-    """Refuse what is neither an instance of ``wanted`` nor a plain callable."""
+    """Refuse anything but an instance of ``wanted`` and a plain callable."""
     if not isinstance(fn, wanted) and (isinstance(fn, (*_KINDS, type)) or not callable(fn)):
         raise _wrong_function(method, spelled, fn)
     if isinstance(fn, wanted):

@@ -39,7 +39,7 @@ class TaskOutput:
             yield from batches
 
     def figures(self, subtask: int, figures: Mapping[str, float]) -> list[Any]:
-        """Return a batch with the row of figures, unless none are sent."""
+        """Return a batch with the row of figures, if figures are sent."""
         return [] if self._column is None else [self._column.row(subtask, figures)]
 
 

@@ -35,7 +35,7 @@ class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
         ttl: StateTtlConfig | None = None,
         switch_ttl: bool = False,
     ) -> None:
-        """Raise `ConfigurationError` for what is no plain callable, and for an unknown type."""
+        """Raise `ConfigurationError` unless it is a plain callable, and for an unknown type."""
         self.wrapped = fn
         self.method = "flat_map_with_state" if many else "map_with_state"
         self._fn: Callable[[Any, Any], Any] = fn

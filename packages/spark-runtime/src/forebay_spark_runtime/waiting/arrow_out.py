@@ -15,7 +15,7 @@ from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.user_frames import encodable
 
 _BARE: Final = frozenset({str, int, float, bool, bytes})
-"""Types of answers that are not examined if there is one column."""
+"""Types of answers that are not unpacked if there is one column."""
 
 
 @attrs.frozen

@@ -121,7 +121,10 @@ async def _again(
     end: float,
     put: Callable[[RowSegment, int, Any], None],
 ) -> list[OpenRow]:
-    """Answer the rows that are not tried again; wait for the others' next try, and return them."""
+    """Answer the rows that are not retried.
+
+    Wait for the next try of the other rows, and return them.
+    """
     waiting, longest = [], 0.0
     for one, error, verdict in failed:
         replaced = await caller.replaced(slot.client, error)

@@ -201,7 +201,7 @@ def log(tasks: _Tasks) -> None:
 
 
 def _merging(add: Callable[[_Tasks, _Tasks], None]) -> Any:
-    """Return an accumulator parameter; ``add`` adds reports to those that the driver keeps."""
+    """Return an accumulator parameter; ``add`` adds reports to the driver's."""
     from pyspark import TaskContext
     from pyspark.accumulators import AccumulatorParam
 

@@ -44,7 +44,7 @@ class CacheWarmer:
         self._running = False
 
     def keep_warm(self, siblings: SiblingCaches | None) -> None:
-        """Keep up with ``siblings`` from now on, in place of an earlier subtask's."""
+        """Catch up with ``siblings`` from now on, instead of an earlier subtask's siblings."""
         if siblings is None:
             return
         with self._changed:

@@ -61,7 +61,7 @@ class OperatorTask:
         :param key_codec: the codec of keys.
         :param now_us: the micro-batch's time, in µs since the epoch.
         :param lateness_us: the allowed lateness of each input; ``None`` without event time.
-        :param error_rows: what becomes of failed records; ``None``: they fail the micro-batch.
+        :param error_rows: what becomes of failed records; ``None`` means they fail the micro-batch.
         """
         options, task = self._options, self._task
         settings = options.settings

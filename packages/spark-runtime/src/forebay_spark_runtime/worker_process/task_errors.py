@@ -43,7 +43,10 @@ of pyspark do not read it, and send the worker's own few frames first."""
 
 
 def ready_for_spark(run: Run) -> Run:
-    """Make the errors that ``run`` raises readable, and encodable: others would kill the worker."""
+    """Make the errors that ``run`` raises readable and encodable.
+
+    An error that cannot be encoded would kill the worker.
+    """
 
     @functools.wraps(run)
     def guarded(job: Any, batches: Iterator[Any]) -> Iterator[Any]:

@@ -151,7 +151,7 @@ def _aliases(hints: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _hints(cls: type) -> dict[str, Any]:
-    """Return the annotations of ``cls`` and its bases, with those given as strings resolved."""
+    """Return the annotations of ``cls`` and its bases; string annotations are resolved."""
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError:

@@ -173,15 +173,15 @@ class ValueCodec:
     to_plain: Function | None
     """Value → the object that msgpack writes; ``None`` if it is the value itself."""
     address: Function | None
-    """Value → a hashable substitute, equal for values that are the same key; ``None``: the value.
-    Within a type this is Python's equality, except that NaN equals NaN; without a declared type
-    1, True and 1.0 are three keys. Raises `TypeError` for a value that cannot be a key."""
+    """Value → a hashable substitute, equal for values that are the same key; ``None`` means the
+    value. Within a type this is Python's equality, except that NaN equals NaN; without a declared
+    type 1, True and 1.0 are three keys. Raises `TypeError` for a value that cannot be a key."""
     original: Function | None
-    """Address → value; ``None``: the address itself. It may return a different one of several equal
-    values: 0.0 for -0.0, a datetime in UTC for one in another zone."""
+    """Address → value; ``None`` means the address itself. It may return a different one of several
+    equal values: 0.0 for -0.0, a datetime in UTC for one in another zone."""
     rank: Function | None
-    """Address → what Python compares in its place; ``None``: the address itself. Of ordered keys,
-    whose packed bytes (`pack_one`) are in the same order."""
+    """Address → what Python compares in its place; ``None`` means the address itself. Of ordered
+    keys, whose packed bytes (`pack_one`) are in the same order."""
     _shape: TypeShape
     _layout: ByteLayout
     _stored_layout: ByteLayout

@@ -221,7 +221,10 @@ def _tuple_of(function: Function | None) -> Function | None:
 
 
 def by_position(functions: Sequence[Function | None]) -> Function | None:
-    """Return a function of tuples that applies a function to each part; ``None`` if to none."""
+    """Return a function of tuples that applies a function to each part.
+
+    ``None`` if no part needs one.
+    """
     if not any(functions):
         return None
     return tuple_function(functions, [f"v[{i}]" for i in range(len(functions))])

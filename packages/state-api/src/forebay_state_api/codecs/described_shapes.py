@@ -13,7 +13,7 @@ from forebay_state_api.codecs.untyped import AnyShape
 Part = Callable[[Description], TypeShape]
 """Makes the shape of a part of a type."""
 Shapes = Mapping[str, Callable[[Description, Part], TypeShape]]
-"""``type`` of a description → what makes its shape."""
+"""``type`` of a description → the function that makes its shape."""
 
 
 class ScalarOfClass(ScalarShape):

@@ -45,7 +45,7 @@ class Alias:
     names: tuple[str, ...]
 
     def __init__(self, *names: str) -> None:
-        """``names`` are the former names, at least one. Raises `TypeError` for anything else."""
+        """``names`` are one or more former names. Raises `TypeError` for anything else."""
         if not names or not all(type(name) is str and name for name in names):
             raise TypeError(f"Alias takes former names of a field, not {names!r}")
         self.__attrs_init__(names)
@@ -89,15 +89,15 @@ class MigratingShape(TypeShape):
         return {**self._of.declaration, "migrated": [old.description for old, _ in self._ways]}
 
     def test(self, subject: str, code: Code) -> str:
-        """As declared."""
+        """Apply the test of the declared type."""
         return self._of.test(subject, code)
 
     def taken(self, subject: str, code: Code) -> str:
-        """As declared."""
+        """Apply the test of the declared type."""
         return self._of.taken(subject, code)
 
     def convert(self, value: Any) -> Any:
-        """As declared."""
+        """Apply the test of the declared type."""
         return self._of.convert(value)
 
     def reader(self, stored: Description) -> Function | None:

@@ -17,7 +17,8 @@ class FieldChange:
     """A field of a stored type that differs from the declared one."""
 
     field: str
-    """Its path in the value: fields are joined by dots, ``[]`` is an element or a value."""
+    """The field's path in the value: names are joined by dots, and ``[]`` is an element or a
+    value."""
     change: Literal["dropped", "added", "renamed", "narrowed"]
     """``narrowed`` is an enumeration that lost a member: a stored one cannot be read any more."""
     former: str | None = None
@@ -34,7 +35,7 @@ def field_changes(
 ) -> Iterator[FieldChange]:
     """Yield the changes from a stored description to a declaration that can read it.
 
-    What a `MigratedFrom` converts has none: its function sees the whole stored value.
+    A `MigratedFrom` has no changes: its function gets the complete stored value.
     """
     if _is_migrated(stored, declared):
         return

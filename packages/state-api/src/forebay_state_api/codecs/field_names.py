@@ -29,7 +29,10 @@ def one_to_python(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_declared(given: str, names: Sequence[str]) -> str:
-    """Return which of ``names`` Python code means by ``given``; ``given`` itself if none or two."""
+    """Return which of ``names`` Python code means by ``given``.
+
+    ``given`` itself unless exactly one matches.
+    """
     if given in names:
         return given
     same = [name for name in names if as_python(name) == as_python(given)]

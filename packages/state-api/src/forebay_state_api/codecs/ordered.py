@@ -41,13 +41,13 @@ Parsed = tuple[Any, int]
 
 @attrs.frozen
 class _Order:
-    """The ordered encoding of one type: no encoding is the beginning of another one's."""
+    """The ordered encoding of one type; no encoding is a prefix of another."""
 
     dump: Callable[[Any], bytes]
     load: Callable[[bytes, int], Parsed]
     """Data and the offset at which a value begins → the value and the offset after it."""
     rank: Function | None = None
-    """Value → what Python compares in its place; ``None``: the value itself."""
+    """Value → what Python compares in its place; ``None`` means the value itself."""
     is_nan: Callable[[Any], bool] | None = None
     """Whether a value, or a part of it, is NaN; ``None`` if it cannot be."""
 
@@ -332,7 +332,7 @@ def _load_datetime(data: bytes, at: int) -> Parsed:
 
 
 def _rank_of_datetime(value: datetime) -> tuple[bool, datetime]:
-    """Return an order in which datetimes without a zone are before all others."""
+    """Return an order in which datetimes without a zone come before all others."""
     return value.tzinfo is not None, value
 
 

@@ -38,7 +38,7 @@ class UnreadableError(Exception):
 
 
 class MigrationNeededError(UnreadableError):
-    """Only one of the job's own functions or factories can read data of the stored type."""
+    """Only a function or factory of the job can read data of the stored type."""
 
 
 class UnsupportedTypeError(Exception):
@@ -61,12 +61,13 @@ class TypeShape(abc.ABC):
     to_plain: Function | None = None
     """Value → the object that msgpack writes; ``None`` if it is the value itself."""
     address: Function | None = None
-    """Value → a hashable substitute, equal for values that are the same key; ``None``: the value.
-    May raise `TypeError` for a value that cannot be a key."""
+    """Value → a hashable substitute, equal for values that are the same key; ``None`` means the
+    value. May raise `TypeError` for a value that cannot be a key."""
     original: Function | None = None
-    """Address → value; ``None``: the address itself."""
+    """Address → value; ``None`` means the address itself."""
     rank: Function | None = None
-    """Address → what Python compares in its place, in types of ordered keys; ``None``: itself."""
+    """Address → what Python compares in its place, in types of ordered keys; ``None`` means
+    itself."""
 
     def test(self, subject: str, code: Code) -> str:
         """Return an expression that is true only if ``subject`` can be taken without converting.
@@ -100,7 +101,9 @@ class TypeShape(abc.ABC):
 
     @abc.abstractmethod
     def reader(self, stored: Description) -> Function | None:
-        """Return a function from plain data of the stored type to a value; ``None``: the identity.
+        """Return a function from plain data of the stored type to a value.
+
+        ``None`` means the identity.
 
         Raises `UnreadableError`.
         """
@@ -182,7 +185,10 @@ def class_name(value: Any) -> str:
 
 
 def another_class(value: Any, cls: type) -> str:
-    """Return why ``value`` is no instance of ``cls``: its class may be one of the same name."""
+    """Return why ``value`` is not an instance of ``cls``.
+
+    A different class may have the same name.
+    """
     why = f"{a_class(value)}, not {cls.__qualname__}"
     if type(value).__qualname__ != cls.__qualname__:
         return why

@@ -103,7 +103,7 @@ class TableSpec:
     Not part of the description: a job may restart with a different rule.
     """
     compaction_clock_every: int | None = None
-    """The number of cells after which compaction reads the clock again; ``None``: never."""
+    """The number of cells after which compaction reads the clock again; ``None`` means never."""
     snapshot_expiry: Expiry | None = None
     """A full snapshot drops data that have expired by this rule; ``None`` if it must not.
 
@@ -170,11 +170,11 @@ class Opening:
     operator: str = ""
     """The operator's directory relative to the state directory: `CompactionJob.operator`."""
     run: str = ""
-    """Identifies the query's run, in all its batches and processes; a restarted query has another
-    one. Empty if it is unknown."""
+    """Identifies the query's run in all its batches and processes; a restarted query has a new run.
+    Empty if it is unknown."""
     tables: Collection[str] | None = None
-    """The names of the only tables that will be asked for, in a version that is only read; ``None``
-    if any may be. A backend that reads tables when it opens them may read these alone."""
+    """The names of the tables that will be opened, in a version that is only read; ``None`` if any
+    table may be opened. A backend that reads tables when it opens them may read these alone."""
     retry_budget_s: float = 30.0
     """How long a request to a store of the backend's own may be tried again, in seconds: the
     setting ``spark.forebay.storage.retry-budget``. ``storage`` tries its own requests again."""
@@ -263,7 +263,10 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def space(self, namespace: Any) -> Space:
-        """Return the space of ``namespace`` (``None``: the default); the same object each time."""
+        """Return the space of ``namespace`` (``None`` means the default).
+
+        The same object each time.
+        """
 
     @abc.abstractmethod
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
@@ -341,7 +344,8 @@ class StateBackend(abc.ABC):
     name: ClassVar[str]
     """The name in ``spark.forebay.state.backend``; lower case."""
     contract_version: ClassVar[int]
-    """The `CONTRACT_VERSION` that the class was written for; of its own, not inherited."""
+    """The `CONTRACT_VERSION` that the class was written for. Each class sets it; it is not
+    inherited."""
     capabilities: ClassVar[Capability] = Capability.NONE
     background_cleanup: ClassVar[CleanupIncrementally | CleanupInCompaction | None] = None
     """The clean-up that `CleanupInBackground` means for this backend; its entries are checked for
@@ -407,7 +411,9 @@ class StateBackend(abc.ABC):
         return self.table(spec).export(keys)
 
     def stored_bytes(self) -> Mapping[str, int] | None:
-        """Return state → the bytes that hold its cells in the opened range; ``None``: not known.
+        """Return state → the bytes that hold its cells in the opened range.
+
+        ``None`` if unknown.
 
         For readers, who show them to people. States that have none may be missing. What newer
         writes have replaced counts as long as it is stored, and so do neighbours in the same

@@ -92,7 +92,8 @@ def known_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> 
 def typed_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return `known_fields` of a payload from outside.
 
-    Raises `TypeError` for a value that is not of its field's type, if that is one of plain data.
+    Raises `TypeError` for a value that does not have its field's type, if that is a type of plain
+    data.
     """
     fields = known_fields(cls, payload)
     for field in attrs.fields(cls):

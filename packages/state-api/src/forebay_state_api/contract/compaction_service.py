@@ -95,7 +95,8 @@ class CompactionService(abc.ABC):
     name: ClassVar[str]
     """The name in ``spark.forebay.compaction.service``; lower case."""
     contract_version: ClassVar[int]
-    """The `CONTRACT_VERSION` that the class was written for; of its own, not inherited."""
+    """The `CONTRACT_VERSION` that the class was written for. Each class sets it; it is not
+    inherited."""
     options: ClassVar[Mapping[str, Any]] = {}
     """The service's settings: name → `forebay_state_api.settings.Setting`; users set them as
     ``spark.forebay.<prefix>.<setting>``."""

@@ -40,7 +40,7 @@ class ParentState:
     whole: bool
     """Whether the parent's own range is the opened range, so that nothing was clipped."""
     files: Sequence[StateFile]
-    """In the parent's order."""
+    """The parent's files, in its order."""
     meta: Mapping[str, Any]
     """`CommittedState.meta` of the parent's commit."""
     descriptions: Mapping[str, Mapping[str, Any]]

@@ -19,7 +19,7 @@ class KeyRange:
     """The user keys from ``low``, included, to ``high``, excluded, in one of two directions.
 
     The bounds are user key addresses; in a map whose user keys are tuples a bound may have the
-    first parts of a tuple only. ``None``: there is no bound.
+    first parts of a tuple only. ``None`` means there is no bound.
     """
 
     low: Any = None

@@ -38,7 +38,7 @@ class ObjectInfo:
     """One object in a listing."""
 
     name: str
-    """Relative to the storage that was listed, with ``/`` between folders."""
+    """The object's name relative to the listed storage, with ``/`` between folders."""
     size: int
     """Bytes."""
     modified: datetime

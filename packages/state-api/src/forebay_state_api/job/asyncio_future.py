@@ -46,7 +46,7 @@ class AsyncioFuture:
 
     @property
     def _asyncio_future_blocking(self) -> bool:
-        """True: a future that a coroutine yields to asyncio is one that it awaits."""
+        """Marks a future that a coroutine yields to asyncio as awaited; always true."""
         return True
 
     @_asyncio_future_blocking.setter
@@ -86,7 +86,7 @@ class AsyncioFuture:
         return before - len(view.callbacks)
 
     def cancel(self, msg: Any = None) -> bool:
-        """End all waits there are; the access itself goes on and takes effect.
+        """End all waits for this future; the access itself continues and takes effect.
 
         Returns false if it is done already. From then on it is cancelled for the functions of
         asyncio, and a later ``await`` gives the result all the same.

@@ -93,7 +93,7 @@ class Waiter(Protocol):
 
     @property
     def context(self) -> _Current:
-        """Where the current key and namespace are."""
+        """The place of the current key and namespace."""
 
     @property
     def current(self) -> WaitingRecord | None:
@@ -108,7 +108,7 @@ class Waiter(Protocol):
     def arrive(
         self, record: Any, namespace: Any, callback: Callable[[Any], object], value: Any
     ) -> None:
-        """Run a step of ``record`` that waited for others."""
+        """Run a step of ``record`` that waited for other threads."""
 
     def end_early(self, record: Any, namespace: Any) -> None:
         """Take back a step of ``record`` that was to come."""
@@ -117,7 +117,7 @@ class Waiter(Protocol):
         """Run a coroutine of the current record, if it may await anything; return whether."""
 
     def complete(self, promise: Any) -> None:
-        """Run next what is attached to ``promise``."""
+        """Run the callbacks attached to ``promise`` next."""
 
     def passes(self, number: int, position: int) -> bool:
         """Return whether an await of a request resumes at once."""
@@ -162,11 +162,11 @@ def _scheduler_of_a_record() -> Waiter | None:
 
 
 def _ignore(_: object) -> None:
-    """Do nothing, in place of what was attached."""
+    """Do nothing, in place of an attached callback."""
 
 
 _RELEASED: Final = (None, None, _ignore, None)
-"""In place of a callback that was taken back, or is on its way."""
+"""Marks a callback that was withdrawn, or that is being delivered."""
 
 
 class StateFuture(AsyncioFuture, Generic[T]):
@@ -205,7 +205,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
     """The `WaitingRecord` whose request it is; set on futures that the engine makes."""
     _number: int
     _position: int
-    """Its position in the order of its record; see `Record.has_completed`."""
+    """The position of the future in the order of its record; see `Record.has_completed`."""
 
     def __init__(self) -> None:
         self._done = False

@@ -55,7 +55,7 @@ class StateIterator(Generic[T]):
         first_is_last: bool,
         shape: Callable[[Any], T] | None = None,
     ) -> None:
-        """``shape`` converts a stored element for the consumer, a new object each time."""
+        """``shape`` converts a stored element into a new object for the consumer."""
         self._source = source
         self._first = first
         self._first_is_last = first_is_last

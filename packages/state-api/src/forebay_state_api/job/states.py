@@ -229,11 +229,11 @@ class MapState(State, Generic[K, V]):
 class SortedMapState(MapState[K, V]):
     """A map per key, in the order of its keys: a range of keys is read without the rest of the map.
 
-    A range begins with ``start``, which is included, and ends before ``stop``; ``None``: the map's
-    first or last key. Keys are in Python's order; datetimes without a zone are before all others.
-    If keys are tuples, a bound may be the beginning of one: ``range((5,), (6,))`` are the keys
-    whose first part is 5. Iterations of a `SortedMapState` are in ascending order. The time of a
-    read depends on the entries in the range, not on those in the map.
+    A range begins with ``start``, which is included, and ends before ``stop``; ``None`` means the
+    map's first or last key. Keys are in Python's order; datetimes without a zone are before all
+    others. If keys are tuples, a bound may be the beginning of one: ``range((5,), (6,))`` are the
+    keys whose first part is 5. Iterations of a `SortedMapState` are in ascending order. The time of
+    a read depends on the entries in the range, not on those in the map.
     """
 
     __slots__ = ()

@@ -47,7 +47,7 @@ class Timers(abc.ABC):
     def processing_time(self) -> datetime:
         """The micro-batch's time, in UTC; processing-time timers up to it are due.
 
-        1970 in a subtask that has had neither a row nor a timer yet.
+        It is 1970 in a subtask without rows and timers so far.
         """
 
     @property

@@ -14,8 +14,8 @@ from forebay_state_api.metrics.histogram import Histogram
 class Counts:
     """The counts of one task, or the totals of several.
 
-    Those with a key are counted of a keyed operator's ``ctx.call``, too; manifests hold them in
-    this order.
+    Counts with a key are also taken of a keyed operator's ``ctx.call``; manifests hold them in this
+    order.
     """
 
     rows: int = metric("Rows that were read.")

@@ -36,9 +36,9 @@ class Level(enum.Enum):
     """Where a metric is shown."""
 
     INFO = "info"
-    """In manifests, in progress events, and in Spark's metrics system."""
+    """Shown in manifests, in progress events, and in Spark's metrics system."""
     DETAIL = "detail"
-    """In manifests alone."""
+    """Shown in manifests alone."""
 
 
 @attrs.frozen(kw_only=True)

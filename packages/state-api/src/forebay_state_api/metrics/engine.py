@@ -11,7 +11,7 @@ from forebay_state_api.metrics.fields import metric
 class EngineMetrics:
     """The engine's current load, and its counts in this micro-batch.
 
-    Manifests hold those with a key, in this order.
+    Manifests hold the counts with a key, in this order.
     """
 
     in_flight: int = metric("Records that have started and not ended.")

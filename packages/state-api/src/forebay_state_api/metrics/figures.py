@@ -40,6 +40,6 @@ def flat(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def text(figures: Mapping[str, float]) -> str:
-    """Return flat figures as a log shows them, by key, without those that are zero when rounded."""
+    """Return flat figures as a log shows them, by key, without any that are rounded to zero."""
     rounded = {key: f"{number:,.3f}".rstrip("0").rstrip(".") for key, number in figures.items()}
     return ", ".join(f"{key} {number}" for key, number in sorted(rounded.items()) if number != "0")

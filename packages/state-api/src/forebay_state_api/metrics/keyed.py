@@ -21,7 +21,7 @@ GROUP_ROWS: Final = "group_rows"
 empty if there were no rows, absent if they were not counted."""
 
 CACHES: Final = ("process", "memory", "disk")
-"""Where a backend finds what it need not fetch: opened state, blocks in memory, blocks on disk."""
+"""The caches of a backend: opened state, blocks in memory, blocks on disk."""
 
 READ_BOUNDS: Final = (
     *("0.0001", "0.0003", "0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1", "3", "10"),

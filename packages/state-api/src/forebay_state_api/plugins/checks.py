@@ -15,7 +15,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9+._-]*")
 
 
 def names_of(kind: PluginKind, value: Any) -> tuple[str, ...]:
-    """Return the names of a thing, as far as it has any."""
+    """Return the names of a thing; an empty list if it has none."""
     try:
         names = getattr(value, kind.attribute, None)
     except (Exception, SystemExit):  # noqa: BLE001 - a property of the plugin's: see `problem_of`

@@ -30,7 +30,7 @@ class PluginKind:
     has_options: bool = False
     """Whether the things declare settings."""
     known: Mapping[str, str] = attrs.field(factory=dict)
-    """Name → distribution, for those that the project itself publishes."""
+    """Name → distribution, for things that the project itself publishes."""
 
 
 BACKENDS: Final = PluginKind(

@@ -1,7 +1,7 @@
 """One plugin: imported when it is first needed, asked for each kind of thing once.
 
-Whatever is wrong with it is kept as a `Fault`, for those who need the plugin and for those who list
-the plugins; it harms nobody else.
+A problem with it is kept as a `Fault`, and is raised only for callers that need the plugin, and
+shown in lists of plugins.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Fault:
     cause: BaseException | None = None
 
     def concerns(self, name: str) -> bool:
-        """Return whether the thing ``name`` cannot be used, as far as that is known."""
+        """Return whether this fault is known to concern the thing ``name``."""
         return name in (self.names or (self.origin.plugin,))
 
     def error(self) -> PluginError:
-        """Return the error for those who need what cannot be used."""
+        """Return the error for callers that need the broken thing."""
         error = PluginError(self.text)
         error.__cause__ = self.cause
         return error
@@ -72,7 +72,7 @@ class Fault:
 
 @attrs.frozen
 class Found:
-    """The things of one kind that plugins provide, and what is wrong with others."""
+    """The things of one kind that plugins provide, and the faults of broken ones."""
 
     offers: Sequence[Offer] = ()
     faults: Sequence[Fault] = ()

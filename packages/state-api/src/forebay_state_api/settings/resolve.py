@@ -44,7 +44,7 @@ class Setting:
     type: SettingType = attrs.field(converter=kind_of)
     """`str`, `int`, `float` or `bool`, or `BYTES`, `DURATION`, `LOCATION` or ``one_of(...)``."""
     default: Any
-    """As users write it or as the value itself; ``None`` if there is no default."""
+    """The default, as users write it or as a value; ``None`` if there is no default."""
     doc: str
     """One sentence for ``forebay config``."""
     minimum: float | None = attrs.field(default=None, kw_only=True)
@@ -192,7 +192,7 @@ class SettingRow:
 
     key: str
     value: str
-    """As users write it; values that look like secrets are masked."""
+    """The value as users write it; secrets are masked."""
     source: str
     """``argument``, ``configuration`` or ``default``."""
     doc: str
@@ -277,7 +277,7 @@ def resolve_settings(
     """Resolve settings: ``overrides`` win over ``given``, and ``given`` over the defaults.
 
     :param given: a configuration; keys that do not begin with ``spark.forebay.`` are ignored.
-    :param overrides: keyword arguments, by the setting's name; ``None`` means not passed.
+    :param overrides: keyword arguments, by the setting's name; ``None`` stands for an omitted one.
     :param backends: backends by name; their options are settings too.
     :param services: compaction services by name, also. Where a setting is declared twice, by its
         whole name, the declaration of the chosen backend or service counts.

@@ -109,7 +109,10 @@ class CloudStorage(ObstoreStorage):
 
     @classmethod
     def _at_fault(cls, url: str, options: Mapping[str, Any]) -> list[str]:
-        """Return the one option without which the store opens, or all if there is no such one."""
+        """Return the only option whose removal lets the store open.
+
+        All options if there is no such option.
+        """
         for name in sorted(options):
             try:
                 cls._store_of(url, {n: value for n, value in options.items() if n != name})

@@ -37,7 +37,7 @@ _TIMES: Final = ("mtime", "modificationTime", "last_modified", "LastModified", "
 _UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
 """Used where a file system reports no times: to the janitor everything is young, and stays."""
 _MILLISECONDS: Final = 1e11
-"""As seconds, a larger number would be after the year 5000; so it counts milliseconds."""
+"""A larger number is read as milliseconds: as seconds, it would be after the year 5000."""
 
 
 class FsspecStorage(ObjectStorage):

@@ -1,4 +1,4 @@
-"""Storage through obstore: local directories and process memory; `clouds` has the rest."""
+"""Storage through obstore: local directories and process memory; `clouds` has the cloud stores."""
 
 from __future__ import annotations
 

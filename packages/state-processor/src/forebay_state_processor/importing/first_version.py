@@ -43,8 +43,8 @@ class Imported:
 
     version: int
     run: str | None
-    """The key of the run that made it: with `version` it names the position. ``None``: it was a
-    dry run."""
+    """The key of the run that made it: with `version` it names the position. ``None`` after a dry
+    run."""
     rows: Mapping[str, int]
     """State → its rows."""
     timers: int

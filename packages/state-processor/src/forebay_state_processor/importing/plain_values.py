@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 Convert = Callable[[Any], Any]
-"""Python value of an Arrow column → what the stored type's codec admits; ``None`` stays."""
+"""Python value of an Arrow column → a value that the stored type's codec admits; ``None`` stays."""
 
 
 def plain_value_of(description: Mapping[str, Any]) -> Convert | None:

@@ -34,12 +34,12 @@ class Replaced:
 
     version: int
     run: str | None
-    """The key of the run that made the copy: with `version` it names the position. ``None``: it was
-    a dry run."""
+    """The key of the run that made the copy: with `version` it names the position. ``None`` after a
+    dry run."""
     rows: Mapping[str, int]
     """Replaced state → its rows."""
     timers: int | None
-    """The timers that replaced all others; ``None``: they stayed."""
+    """The number of timers that replaced all others; ``None`` if the timers stayed."""
 
 
 def replace_state(

@@ -59,7 +59,10 @@ class KeyReader:
         self._plain: Final = [null_stays(plain_value_of(part)) for part in parts]
 
     def read(self, row: Mapping[str, Any]) -> tuple[Any, Any, int]:
-        """Return key, namespace and key group; `MISFITS` for what is no key of this operator."""
+        """Return key, namespace and key group.
+
+        `MISFITS` for a value that is no key of this operator.
+        """
         parts = [plain(row[name]) for plain, name in zip(self._plain, self.names, strict=True)]
         key = canonical_key(self._codec.admit(tuple(parts) if len(parts) > 1 else parts[0]))
         namespace = row.get("namespace")

@@ -43,11 +43,11 @@ class ImportedTimer:
 
     group: int
     domain: int
-    """Its position in `DOMAINS`; see `number_of`."""
+    """The position of the domain in `DOMAINS`; see `number_of`."""
     at_us: int
     key: Any
     namespace: bytes = b""
-    """As `packed_namespace` returns it."""
+    """The namespace, as `packed_namespace` returns it."""
 
 
 class PartWriter:
@@ -105,8 +105,8 @@ class PartWriter:
     ) -> ImportedPart:
         """Make the cells durable as files of ``version``, which no manifest names yet.
 
-        ``now_us`` and ``watermark_us`` are the clocks of timers. Without either, and without
-        timers, none are stored.
+        ``now_us`` and ``watermark_us`` are the clocks of timers. If both are absent, and there are
+        no timers, no clocks are stored.
         """
         committed = self._backend.commit(version)
         clocks = TimerClocks(

@@ -81,11 +81,11 @@ def _sources(tables: Mapping[str, Any]) -> dict[str, TableSource]:
 
 @attrs.frozen(kw_only=True)
 class TableLayout:
-    """The columns of a table, and what they are."""
+    """The columns of a table, and their meaning."""
 
     columns: Sequence[str]
     state: str | None = None
-    """The state whose rows they are; ``None``: the columns are states, or timers."""
+    """The state whose rows they are; ``None`` if the columns are states, or timers."""
     is_timers: bool = False
 
 

@@ -46,7 +46,7 @@ class HistoryReader:
 
 
 def _needed(listing: OperatorListing, versions: int) -> Sequence[HistoryBlock]:
-    """Return the objects that hold the newest versions, beyond those that are stored."""
+    """Return the objects of the history that hold the newest deleted versions."""
     newest = listing.timeline.newest
     if newest is None:
         return listing.history[:1] if versions else ()

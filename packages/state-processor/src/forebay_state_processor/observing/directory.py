@@ -1,4 +1,4 @@
-"""Watches all operators of a state directory, or those that were chosen."""
+"""Watches all or some operators of a state directory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class DirectoryWatch:
 
     @property
     def problems(self) -> Mapping[StoredOperator, Exception]:
-        """The operators that could not be read when last tried; their views are older, or none."""
+        """The operators that could not be read at the last refresh.
+
+        They have an older view, or no view.
+        """
         return dict(self._problems)
 
     @property
@@ -69,7 +72,7 @@ class DirectoryWatch:
     def views(self) -> Mapping[StoredOperator, OperatorView]:
         """Refresh until each operator has a view: a request for each 1,000 names, at first.
 
-        Operators that cannot be read have none.
+        An operator that cannot be read has no view.
         """
         found = self.refresh()
         while not self._has_all:
@@ -110,7 +113,7 @@ class DirectoryWatch:
 
 
 def _refreshed(watch: OperatorWatch, requests: int) -> OperatorView | Exception | None:
-    """Refresh one operator; an error of this operator leaves the others."""
+    """Refresh one operator; an error in one operator does not affect the others."""
     try:
         return watch.refresh(requests)
     except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights

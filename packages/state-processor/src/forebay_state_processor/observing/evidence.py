@@ -62,12 +62,12 @@ class Evidence:
 
     @property
     def phase_ms(self) -> Mapping[str, int]:
-        """Its milliseconds by phase."""
+        """The slowest subtask's milliseconds by phase."""
         return self.slowest.figures.phase_ms
 
     @property
     def phase(self) -> str:
-        """The phase that took most of them."""
+        """The phase that took longest."""
         return max(self.phase_ms, key=self.phase_ms.__getitem__)
 
     @cached_property
@@ -106,7 +106,7 @@ class Evidence:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether the slowest subtask had far more rows than others, and not just a few."""
+        """Whether the slowest subtask had far more rows than the others, and enough of them."""
         many = self.figures.get("rows_in", 0) >= FEWEST_ROWS
         return many and (self.share_of_rows or 0.0) >= SKEWED
 

@@ -40,7 +40,7 @@ class Explanation:
     change: str
     """The setting that changes it, or what else does."""
     numbers: Mapping[str, Any]
-    """Everything that the explanation rests on, by name; what is not known is ``None``."""
+    """The numbers behind the explanation, by name; an unknown number is ``None``."""
 
     @property
     def text(self) -> str:

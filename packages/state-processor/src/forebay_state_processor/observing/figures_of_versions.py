@@ -65,7 +65,7 @@ class VersionFigures:
     batch_ms: int
     """`Manifest.batch_ms`: the micro-batch's time; 0 where it is not known."""
     subtasks: Sequence[SubtaskFigures]
-    """By number; those that have committed."""
+    """The subtasks that have committed, by number."""
 
     @classmethod
     def of(cls, manifests: Sequence[Made]) -> VersionFigures:
@@ -101,7 +101,7 @@ class VersionFigures:
         return max(subtask.committed for subtask in self.subtasks)
 
     def count(self, name: str) -> int | None:
-        """Return a count of all subtasks together; ``None`` unless all of them know it."""
+        """Return the sum of a count over all subtasks; ``None`` unless all of them know it."""
         known = [one.figures.counts.get(name) for one in self.subtasks]
         if any(number is None for number in known):
             return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class KeyGroups:
-    """Numbers by key group, from 0; each list has one number for each of them."""
+    """Figures by key group; each list has one number for each key group, from 0."""
 
     version: int
     bytes: Sequence[float]
@@ -29,13 +29,13 @@ class KeyGroups:
     files: Sequence[int]
     """Files that are read for the key group."""
     cells: Sequence[float] | None
-    """Cells in files, with those that newer ones replace, spread as bytes are; ``None`` unless the
-    backend counts them."""
+    """Cells in files, including overwritten ones, divided as bytes are; ``None`` unless the backend
+    counts them."""
     rows: Sequence[int] | None
     """Rows of the micro-batch; ``None`` unless all subtasks counted them."""
 
     def hottest(self, most: int) -> Mapping[int, int]:
-        """Return the key groups with the most rows, and their rows; those without rows are cold."""
+        """Return the key groups with the most rows, and their rows; omit those without rows."""
         if self.rows is None:
             return {}
         order = sorted(range(len(self.rows)), key=self.rows.__getitem__, reverse=True)[:most]

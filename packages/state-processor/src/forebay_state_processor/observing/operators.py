@@ -63,11 +63,13 @@ def find_operators(
     uid: str | None = None,
     known: Iterable[StoredOperator] = (),
 ) -> FoundOperators:
-    """Find what `stored_operators` returns; a query that cannot be listed leaves the others.
+    """Find what `stored_operators` returns.
+
+    A query that cannot be listed does not affect the others.
 
     Raises the first error if no query can be listed.
 
-    :param known: what was found before: of a query that cannot be listed it stays.
+    :param known: the previous result, which is kept for a query that cannot be listed.
     """
     if query is not None and uid is not None:
         return FoundOperators(operators=[StoredOperator.named(query, uid)], unlisted={})

@@ -105,7 +105,7 @@ class PagedListing:
         return page.is_last or page.objects[-1].name >= front
 
     def _accept_unless_back(self) -> None:
-        """Show what is known, unless a run went back: then read all pages before."""
+        """Accept the known versions, unless a run went back; then read all pages first."""
         before = self._listing
         self._accept()
         if _went_back(before, self._listing):
@@ -131,7 +131,7 @@ class PagedListing:
         return page
 
     def _read(self, after: str) -> ObjectPage:
-        """Read a page, in place of what was known between its ends."""
+        """Read a page; it replaces what was known between its ends."""
         page = self._storage.list_page(after)
         start, end = bisect_right(self._names, after), len(self._names)
         if not page.is_last:

@@ -20,7 +20,7 @@ _HOT_GROUPS: Final = 10
 
 
 def plain_operator(operator: StoredOperator, view: OperatorView, now: datetime) -> dict[str, Any]:
-    """Return what is known about an operator as plain data; numbers not known are ``None``."""
+    """Return the known figures of an operator as plain data; unknown numbers are ``None``."""
     newest, made, hot = view.newest, view.in_progress, view.hot_key_groups(_HOT_GROUPS)
     timeline, listing = view.timeline, view.listing
     growth = timeline.growth("state_bytes")

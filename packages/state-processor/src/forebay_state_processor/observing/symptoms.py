@@ -50,13 +50,13 @@ class Symptom:
     """Something that is wrong, with its numbers and what changes it."""
 
     name: str
-    """As on the page: ``One key is hot``."""
+    """The name on the page for people on call, such as ``One key is hot``."""
     text: str
     change: str
 
 
 def symptoms_of(view: OperatorView) -> Sequence[Symptom]:
-    """Return the symptoms of an operator, those that need attention first."""
+    """Return the symptoms of an operator, the most urgent first."""
     found = (rule(view) for rule in _RULES)
     return [symptom for symptom in found if symptom is not None]
 

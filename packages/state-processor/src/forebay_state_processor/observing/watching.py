@@ -78,7 +78,7 @@ class OperatorView:
     def hot_key_groups(self, most: int) -> HotKeyGroups | None:
         """Return the key groups with the most rows of the `busiest` subtask; ``None`` if unknown.
 
-        The hottest key group of all is among them, unless the rows of its subtask are fewer.
+        The hottest key group of the operator is among them, unless its subtask has fewer rows.
         """
         rows = None if self.busiest is None else self.busiest.metrics.get(GROUP_ROWS)
         if self.busiest is None or rows is None:

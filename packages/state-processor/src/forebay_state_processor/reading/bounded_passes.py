@@ -18,7 +18,7 @@ from forebay_state_api.memory_sizes import memory_sizes
 T = TypeVar("T")
 
 _ROW_BYTES: Final = 160
-"""The memory of a row besides what it consists of: its own object and its place in a dict."""
+"""The overhead of a row in memory: its own object and its place in a dict."""
 
 _MOST_PARTS: Final = 1 << 16
 """A key group is not divided into more parts, where hashes of many keys are the same."""
@@ -62,7 +62,7 @@ class Budget:
     __slots__ = ("_largest", "_limit", "_used")
 
     def __init__(self, limit: int | None) -> None:
-        """``limit`` is in bytes; ``None``: there is none."""
+        """``limit`` is in bytes; ``None`` means no limit."""
         self._limit: Final = limit
         self._used = 0
         self._largest = 0

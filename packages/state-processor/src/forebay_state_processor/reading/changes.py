@@ -31,15 +31,15 @@ class Operation(enum.StrEnum):
     """The kind of a `Change`."""
 
     PUT = "put"
-    """A value, or an entry of a map, is new or another one."""
+    """A value, or an entry of a map, is new or has changed."""
     REMOVED = "removed"
-    """A value, or an entry of a map, is gone."""
+    """A value, or an entry of a map, was removed."""
     APPENDED = "appended"
-    """``value`` are elements that a list has at its end in addition."""
+    """``value`` has the elements that were appended to a list."""
     REPLACED = "replaced"
-    """``value`` are all elements of a list."""
+    """``value`` has all elements of a list."""
     CLEARED = "cleared"
-    """All elements of a list are gone."""
+    """All elements of a list were removed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,12 +50,12 @@ class Change:
     key: Any
     """A value, or a tuple for several key columns."""
     namespace: Any
-    """``None``: the default namespace."""
+    """The namespace; ``None`` is the default one."""
     key_group: int
     user_key: Any = None
     """The key of a map's entry."""
     value: Any = None
-    """The new value, or elements of a list; ``None`` where content is gone."""
+    """The new value, or elements of a list; ``None`` if content was removed."""
     written: Any = None
     """With a TTL the time of last access of ``value``, for lists a list of them."""
     old: Any = None
@@ -76,7 +76,7 @@ class Comparison:
         }[shape]
 
     def changes(self, older: StateRow | None, newer: StateRow | None) -> Iterator[Change]:
-        """Yield the changes from one row to another; ``None``: there is no content."""
+        """Yield the changes from one row to another, where ``None`` stands for absent content."""
         return self._found(older, newer)
 
     def _point(self, older: StateRow | None, newer: StateRow | None) -> Iterator[Change]:

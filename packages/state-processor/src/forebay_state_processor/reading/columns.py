@@ -70,7 +70,7 @@ def state_columns(state: str) -> StateColumns:
 
 
 class KeyColumns:
-    """The columns of keys, namespaces and key groups, made from columns of them."""
+    """The Arrow columns of keys, namespaces and key groups, made from lists of them."""
 
     def __init__(self, codec: ValueCodec | None) -> None:
         """``codec`` is the codec of keys."""

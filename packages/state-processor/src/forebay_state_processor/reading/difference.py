@@ -66,7 +66,7 @@ class Difference:
         *,
         held_bytes: int = HELD_BYTES,
     ) -> None:
-        """Created by `ChangeFeed.between`; ``None`` in place of a snapshot: nothing is stored."""
+        """Created by `ChangeFeed.between`; a side without stored state is ``None``."""
         self.start: Final = start
         self.end: Final = end
         self._older: Final = older
@@ -114,7 +114,7 @@ class Difference:
         return list(compared.comparison.changes(*found))
 
     def timers(self, *, key_groups: KeyGroupRange | None = None) -> Iterator[TimerChange]:
-        """Yield the timers that were registered, and those that have fired or were deleted."""
+        """Yield the timers that were registered, and the timers that have fired or were deleted."""
         older = partial(_hold_timers, self._older)
         parts = self._parts(key_groups, held=True)
         for chosen, held in held_in_passes(parts, self._held_bytes, older):

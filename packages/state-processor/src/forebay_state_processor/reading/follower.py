@@ -286,7 +286,10 @@ class _ShownVersion:
         return found
 
     def warm(self, before: _ShownVersion) -> None:
-        """Look up what another version has cached; states that are gone are left out."""
+        """Look up the keys that another version has cached.
+
+        States that no longer exist are left out.
+        """
         groups: dict[tuple[str, Any], list[Any]] = {}
         for (state, namespace, _), key in before.cached_keys():
             if state in self.snapshot.states:
@@ -305,7 +308,7 @@ class _ShownVersion:
             self._users += 1
 
     def release(self) -> None:
-        """Close the snapshot if nobody holds it any more."""
+        """Close the snapshot if no caller holds it any more."""
         with self._lock:
             self._users -= 1
             last = self._users == 0

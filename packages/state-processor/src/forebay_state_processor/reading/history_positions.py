@@ -125,7 +125,7 @@ def fork_of(storage: ObjectStorage, one: Position, other: Position) -> Position:
 
 
 def check_position(position: object) -> None:
-    """Raise `ConfigurationError` for what is no `Position`, such as its text."""
+    """Raise `ConfigurationError` for anything but a `Position`, such as its text."""
     if not isinstance(position, Position):
         raise ConfigurationError(
             f"a position is a forebay_state_processor.reading.Position, not {position!r:.100}: "

@@ -135,7 +135,10 @@ class _JoinedColumns:
         return values
 
     def add_points(self, info: StateInfo, changes: Changes, until: int | None) -> None:
-        """Add the values of a point state, with times in µs; ``until``: what has expired."""
+        """Add the values of a point state, with times in µs.
+
+        Values last accessed up to ``until`` have expired.
+        """
         names = state_columns(info.name)
         for namespace, points in changes.points.items():
             live = live_points(points, until) if info.has_ttl else points

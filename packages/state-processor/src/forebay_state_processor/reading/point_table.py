@@ -62,7 +62,10 @@ class PointTable:
 
 
 def live_points(points: PointChanges, until: int | None) -> PointChanges:
-    """Return the values with TTL that were last accessed after ``until``; ``None``: all of them."""
+    """Return the values with TTL that were last accessed after ``until``.
+
+    ``None`` means all of them.
+    """
     if until is None:
         return points
     live = [at for at, (us, _) in enumerate(points.values) if us > until]

@@ -36,7 +36,7 @@ class StateRow:
     key: Any
     """A value, or a tuple for several key columns."""
     namespace: Any
-    """``None``: the default namespace."""
+    """The namespace; ``None`` is the default one."""
     key_group: int
     value: Any
     """The value, the list of elements, or the dict of entries."""
@@ -95,7 +95,7 @@ class RowMaker:
     """Makes rows of one state from cells; what has expired is left out."""
 
     def __init__(self, state: StateInfo, expired_until: int | None) -> None:
-        """``expired_until``: the newest time in µs that has expired; ``None``: nothing has."""
+        """``expired_until`` is the newest time in µs that has expired; ``None`` if nothing has."""
         self._until = expired_until if state.has_ttl else None
         self._shown: Final[Callable[[Any], tuple[Any, Any]]] = {
             Shape.POINT: self._point,

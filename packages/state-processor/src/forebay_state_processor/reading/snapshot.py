@@ -185,7 +185,7 @@ class Snapshot(VersionContent):
     ) -> Iterator[StateRow]:
         """Yield the rows of a state in no order, a page at a time.
 
-        Holds what the backend holds for the key groups of one subtask. ``namespace`` is one
+        Needs memory for what the backend loads of one subtask's key groups. ``namespace`` is one
         namespace, or `ALL`.
         """
         info = self.state(state)

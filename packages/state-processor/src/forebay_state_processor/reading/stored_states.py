@@ -42,7 +42,10 @@ class StateInfo:
 
     @property
     def before(self) -> Sequence[str]:
-        """Its earlier types, oldest first; values that were not rewritten since still have them."""
+        """The state's earlier types, oldest first.
+
+        Values that were not rewritten after a change still have them.
+        """
         earlier = map(described, self.spec.generations[:-1])
         return [type_text(one["user_key"], one["value"]) for one in earlier]
 

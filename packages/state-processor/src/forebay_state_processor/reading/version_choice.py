@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def reader_settings(conf: Mapping[str, str]) -> Settings:
-    """Resolve settings; plugins are imported only if some of them may be theirs."""
+    """Resolve settings; plugins are imported only for settings that may be theirs."""
     of_plugins = any(is_of_plugin(key) for key in conf)
     if not of_plugins:
         return resolve_settings(conf)
@@ -103,7 +103,7 @@ class ReadFrom:
     ) -> Shown:
         """Return the version to show; the parameters are as for `open_state`.
 
-        Raises `ConfigurationError` that says what there is.
+        Raises a `ConfigurationError` that lists what is stored.
         """
         if isinstance(version, str):
             saved = read_savepoint(self.storage, version, uid=self.uid)

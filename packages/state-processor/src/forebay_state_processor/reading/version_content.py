@@ -43,7 +43,7 @@ class VersionContent:
     def __init__(
         self, opened: OpenedVersion, *, show_expired: bool, part: VersionPart | None = None
     ) -> None:
-        """``show_expired``: whether data that have expired are content, too.
+        """``show_expired`` includes data that have expired.
 
         ``part`` is what was opened, if that is not the whole version.
         """
@@ -84,7 +84,7 @@ class VersionContent:
         return max(self.bytes / max(groups, 1), 1)
 
     def state_bytes(self, *, key_groups: KeyGroupRange | None = None) -> dict[str, int] | None:
-        """Return state → the bytes that are stored of it, with what newer writes have replaced.
+        """Return state → its stored bytes, including overwritten data.
 
         ``None`` if the backend does not know. Opens the version: heap reads its files, lsm their
         indexes.
@@ -124,7 +124,10 @@ class VersionContent:
         return RowMaker(info, self.expired_until(info))
 
     def expired_until(self, info: StateInfo) -> int | None:
-        """Return the newest time of last access, in µs, that has expired; ``None``: none has."""
+        """Return the newest time of last access, in µs, that has expired.
+
+        ``None`` if nothing has.
+        """
         if self._show_expired or self.now_us is None or info.expiry is None:
             return None
         return info.expiry.until_us(self.now_us)

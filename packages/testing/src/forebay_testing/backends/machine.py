@@ -41,7 +41,7 @@ NAMESPACE: Final = st.tuples(st.just("namespace"), st.sampled_from([None, "w1", 
 
 
 def overlapping(accesses: Any, ways: Sequence[str] = ("", *WAYS)) -> Any:
-    """Draw accesses each in a way of its own, of which `Style.OVERLAPPING` takes notice."""
+    """Draw accesses with a way for each, which `Style.OVERLAPPING` uses."""
     return st.builds(
         lambda way, access: (way + access[0], *access[1:]), st.sampled_from(ways), accesses
     )

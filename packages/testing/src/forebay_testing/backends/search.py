@@ -25,7 +25,7 @@ class Search:
     """The settings with which the properties of one class are searched."""
 
     seed: int | None
-    """``None``: the examples are the same in each run."""
+    """The seed; ``None`` draws the same examples in each run."""
     factor: int = 1
     """The factor on the number of examples."""
 

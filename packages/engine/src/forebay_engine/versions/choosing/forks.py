@@ -168,7 +168,7 @@ class Hold:
         self._held: list[tuple[str, str, str]] = []
 
     def take(self, reader: VersionReader, folder: str) -> None:
-        """Hold all files of an opened version of ``folder``, also those in other folders."""
+        """Hold all files of an opened version of ``folder``, including files in other folders."""
         files: dict[str, set[str]] = {folder: set()}
         for manifest in reader.manifests:
             for name in manifest.names:

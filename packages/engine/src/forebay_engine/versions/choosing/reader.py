@@ -71,9 +71,9 @@ class VersionReader:
         cache_bytes: int = 0,
         tables: Collection[str] | None = None,
     ) -> Opening:
-        """Return the arguments with which a backend opens some key groups, by default all.
+        """Return the arguments with which a backend opens some key groups.
 
-        All are those that the reader was opened for.
+        The default is all key groups that the reader was opened for.
         """
         groups = groups or KeyGroupRange(self.parents[0].range.start, self.parents[-1].range.end)
         parts = ((found.intersection(groups), manifest) for found, manifest in self.clipped)

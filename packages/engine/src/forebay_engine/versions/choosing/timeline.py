@@ -97,7 +97,10 @@ def stored_versions(
 
 
 def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> RunVersion | None:
-    """Return the newest complete version ≤ ``newest`` in a run's timeline; ``None``: none is."""
+    """Return the newest complete version ≤ ``newest`` in a run's timeline.
+
+    ``None`` if there is none.
+    """
     return next((at for at, _ in stored_versions(storage, run_key, newest)), None)
 
 
@@ -221,7 +224,7 @@ def _newest_made(
 def _continued(
     storage: ObjectStorage, run_key: str, record: RunRecord, epochs: Epochs
 ) -> RunVersion | None:
-    """Return the version that a run continues, which made none itself; ``None``: the empty one."""
+    """Return the version that a run without versions continues; ``None`` is the empty version."""
     origin = record.origin
     if origin.run_key is None:
         return None

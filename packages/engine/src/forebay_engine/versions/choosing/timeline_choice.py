@@ -183,7 +183,10 @@ def _check_mended(
 def _preferred(
     storage: ObjectStorage, task: Entering, version: int, complete: Sequence[str]
 ) -> str | None:
-    """Choose one of the complete runs, which are ordered by rank; ``None`` if there are none."""
+    """Choose one of the complete runs, which are ordered by rank.
+
+    ``None`` if no run is complete.
+    """
     if task.checkpoint is None or len(complete) < 2:  # noqa: PLR2004 - nothing to choose
         return next(iter(complete), None)
     records = {run_key: record_of_begun(storage, run_key) for run_key in complete}

@@ -50,7 +50,7 @@ class HistoryBlock:
 
     @classmethod
     def parse(cls, name: str) -> HistoryBlock | None:
-        """Read an object's name; ``None`` when it is something else."""
+        """Read an object's name; ``None`` if it is not a name of the history."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -94,7 +94,10 @@ def forgotten(storage: ObjectStorage, committed_version: int) -> Sequence[Object
 
 
 def read_block(storage: ObjectStorage, block: HistoryBlock) -> Sequence[Made]:
-    """Return the manifests in an object of the history; none if it is damaged or was deleted."""
+    """Return the manifests in an object of the history.
+
+    An empty list if it is damaged or deleted.
+    """
     try:
         data = storage.get(block.name)
         return read_sealed(data, f"{block.name} in {storage.url}", _manifests)

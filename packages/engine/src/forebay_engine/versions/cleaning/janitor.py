@@ -267,7 +267,7 @@ class Janitor:
 
 
 _Rule = Callable[["ObjectStorage", Sequence[PinEntry]], Callable[[str], bool]]
-"""Given the active pins, returns a test for objects that must stay."""
+"""Takes the active pins, and returns a test for objects that must stay."""
 
 
 def _keeps_version(_: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str], bool]:

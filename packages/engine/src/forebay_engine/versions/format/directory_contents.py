@@ -34,9 +34,9 @@ def stored_queries(root: ObjectStorage) -> Mapping[str, Sequence[str]]:
 
 
 def what_is_there(root: ObjectStorage, query: str | None = None, uid: str | None = None) -> str:
-    """Describe what is stored where operators were looked for and not found, for a message.
+    """Describe, for a message, what is stored where an operator was not found.
 
-    ``None`` stands for any query or uid. A name that is nearly the right one is suggested.
+    ``None`` stands for any query or uid. A similar name is suggested.
     """
     if is_missing(root.url):
         return f"there is no directory {root.url}"

@@ -48,7 +48,7 @@ def _digest(*parts: str | None) -> str:
 
 @attrs.frozen(kw_only=True)
 class RunIdentity:
-    """The identity of a run, as far as a worker can see it."""
+    """The identity of a run that a worker can read from Spark."""
 
     keyed_uuid: str
     """Drawn by ``keyed()`` on the driver: once per query, once per batch in ``foreachBatch``."""
@@ -103,7 +103,7 @@ class EpochEntry:
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Inverse of `name`; ``None`` when it is something else."""
+        """Parse a `name`; return ``None`` for the name of any other object."""
         match = _ENTRY.fullmatch(name.removeprefix(f"{layout.EPOCHS}/"))
         return match and cls(int(match[1]), int(match[2]), match[3], match[4])
 
@@ -194,7 +194,7 @@ def list_epochs(storage: ObjectStorage) -> Epochs:
 
 
 def mint(storage: ObjectStorage, run: RunIdentity, since: int, seen: Epochs) -> Epochs:
-    """Mint an epoch above all of ``seen`` for a run that has none there.
+    """Mint an epoch above all of ``seen`` for a run without an epoch in it.
 
     It does not matter which of the run's tasks puts the entry. Lists again and returns the result:
     another run may have minted at the same time.

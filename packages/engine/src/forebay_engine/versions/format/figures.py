@@ -53,8 +53,8 @@ COUNTS: Final[Mapping[str, str]] = {
     "late_rows": "LR",
     "timers_registered": "TR",
 }
-"""Key of a metric → code. A code is stored, so it never changes its meaning. Where a name has no
-room for all, the last ones are left out: symptoms and alerts need those before
+"""Key of a metric → code. A code is stored, so it never changes its meaning. If a name has no room
+for all of them, the last ones are left out: symptoms and alerts need the ones before
 ``timers_registered``."""
 
 MOST_CHARACTERS: Final = 240
@@ -67,7 +67,7 @@ _FIGURE: Final = re.compile(r"([A-Z]+)([0-9a-z]+)")
 
 @attrs.frozen
 class Figures:
-    """The figures of one commit, by name; those that are not known are missing."""
+    """The figures of one commit, by name; unknown figures are absent."""
 
     counts: Mapping[str, int] = attrs.field(factory=dict)
     """Key of a metric → number."""
@@ -75,7 +75,7 @@ class Figures:
     """Phase → milliseconds, of phases that took any."""
 
     def text(self, room: int) -> str:
-        """Return the figures as in a manifest's name: those that ``room`` characters hold."""
+        """Return the figures as in a manifest's name, as many as fit into ``room`` characters."""
         text = ""
         codes = {name: COUNTS[name] for name in COUNTS if name in self.counts}
         found = [f"{code}{_base_36(self.counts[name])}" for name, code in codes.items()]

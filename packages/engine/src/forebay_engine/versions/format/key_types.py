@@ -33,7 +33,7 @@ class KeyType:
     description: Mapping[str, Any]
     """The type as the codec of keys describes it."""
     columns: Sequence[KeyColumn] = ()
-    """The key columns as far as they are known; empty if nothing is."""
+    """The known key columns; empty if they are unknown."""
 
     @classmethod
     def of(cls, declared: Any) -> Self:

@@ -24,7 +24,8 @@ class KeyColumn:
     """One column of a key."""
 
     name: str = ""
-    """Empty if it is not known: a callable makes the keys, or the state was imported."""
+    """The column's name; empty if it is unknown, because a callable makes the keys or the state was
+    imported."""
     kind: str = ""
     """The kind of its values (`keys.kind_of`); empty if it is not known."""
     former: str = ""
@@ -41,7 +42,7 @@ class KeyedBy:
     """The key columns of each keyed input."""
 
     inputs: Sequence[Sequence[KeyColumn]] = ()
-    """Empty if nothing is known about them."""
+    """The key columns of each input; empty if they are unknown."""
 
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
@@ -56,7 +57,7 @@ class KeyedBy:
     def check(self, manifests: Iterable[Manifest], uid: str) -> None:
         """Raise `StateMigrationError` unless state of these manifests goes on under these columns.
 
-        What is not known on one of the sides fits.
+        Unknown columns on either side match.
         """
         for manifest in manifests:
             pairs = zip(KeyedBy.of(manifest).inputs, self.inputs, _INPUTS, strict=False)

@@ -136,7 +136,7 @@ class Coordinates:
     attempt_id: int
     """Spark's task attempt id: unique and growing within a driver."""
     random_id: str = ""
-    """Identity of a manifest; a marker's name has none."""
+    """The identity of a manifest; empty in a marker's name."""
 
     def attempt(self) -> str:
         """Return the coordinates as in a marker's name: always the same for one attempt."""
@@ -156,7 +156,7 @@ class Coordinates:
 
     @classmethod
     def parse(cls, version: int, text: str) -> Self | None:
-        """Inverse of `text` and `attempt`; ``None`` when it is something else."""
+        """Parse a name that `text` and `attempt` made; return ``None`` for any other name."""
         match = _COORDINATES.fullmatch(text)
         if match is None:
             return None
@@ -204,6 +204,6 @@ def final_name(version: int, run_key: str) -> str:
 
 
 def final_mark(name: str) -> tuple[int, str] | None:
-    """Return the version of a mark, and its run; ``None`` when the name is something else."""
+    """Return the version of a mark, and its run; ``None`` if the name is not a mark's."""
     match = _FINAL.fullmatch(name)
     return match and (int(match[1]), match[2])

@@ -45,7 +45,7 @@ class Made:
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
-        """Read an object's name; ``None`` when it is neither."""
+        """Read an object's name; ``None`` if it is neither a manifest's nor a marker's."""
         parts = info.name.split("/")
         named = len(parts) == 4  # noqa: PLR2004 - directory, version, pair, what it is
         version = version_of(parts[1]) if named else None
@@ -73,7 +73,7 @@ class Made:
 
     @classmethod
     def of_whole(cls, name: str, modified: datetime) -> Self | None:
-        """Read the name of a manifest that is known to be whole; ``None`` for any other name."""
+        """Read the name of a manifest that is known to be complete; ``None`` for any other name."""
         ending = _AFTER_COORDINATES.fullmatch(name)
         if ending is None:
             return None

@@ -12,4 +12,4 @@ BY_KEY: Final = "__timers_of_keys__"
 TIMER_TABLES: Final = frozenset({TIMERS, DIRECTORY, BY_KEY})
 """Names of the tables, which no state of a function may have."""
 DOMAINS: Final = (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME)
-"""In firing order; the number of a domain is its position here."""
+"""The domains in firing order; the number of a domain is its position here."""
