@@ -64,6 +64,7 @@ from typing import NamedTuple
 import pytest
 
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.plugins import plugins
 from forebay_testing import FunctionHarness
 
 
@@ -95,6 +96,10 @@ def test_the_fixture(harness):
 NOT_NEEDED = "pyspark pyarrow pandas click rich hypothesis forebay_cli forebay_spark_runtime"
 
 
+def test_no_plugin_is_broken_without_the_command_line():
+    assert plugins().problems() == []
+
+
 @pytest.mark.parametrize("package", NOT_NEEDED.split())
 def test_what_is_not_needed(package):
     assert find_spec(package) is None
@@ -103,10 +108,10 @@ def test_what_is_not_needed(package):
 
 def test_functions_are_tested_without_spark(bare, tmp_path):
     environment = Environment(tmp_path, bare.wheels)
-    environment.install("forebay-testing", "forebay-backend-heap", "pytest")
+    environment.install("forebay-testing", "forebay-backend-heap", "shelf-backend", "pytest")
     (tmp_path / "test_visits.py").write_text(USERS_TEST)
     text = environment.run("-m", "pytest", "-q", "-W", "error", "test_visits.py")
-    assert "10 passed" in text
+    assert "12 passed" in text
 
 
 AUTHORS = """

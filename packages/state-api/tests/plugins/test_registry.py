@@ -19,7 +19,7 @@ from forebay_state_api.contract.compaction_service import CompactionService
 from forebay_state_api.contract.hookspecs import HookSpecs
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, PluginError, UnknownPluginError
-from forebay_state_api.plugins import Plugins, hookimpl, plugins
+from forebay_state_api.plugins import Plugins, hookimpl, plugins, registry
 
 BASES = {
     "forebay_state_backends": StateBackend,
@@ -259,3 +259,19 @@ def test_state_api_gives_storages_and_nothing_else() -> None:
 
 def test_the_process_has_one_instance() -> None:
     assert plugins() is plugins()
+
+
+def test_commands_are_not_asked_for_without_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plugin = ModuleType("acme")
+
+    def commands() -> None:
+        raise ModuleNotFoundError("No module named 'forebay_cli'")
+
+    vars(plugin)["forebay_commands"] = hookimpl(commands)
+    found = installed(Entry(plugin))
+    assert len(found.problems()) == 1
+    monkeypatch.setattr(registry, "find_spec", lambda _: None)
+    assert found.problems() == []
+    assert [row.offers for row in found.installed()] == [{}]

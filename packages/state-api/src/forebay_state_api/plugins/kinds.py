@@ -29,6 +29,8 @@ class PluginKind:
     """A method that the things have, where they need no common class."""
     has_options: bool = False
     """Whether the things declare settings."""
+    asked_by: str = ""
+    """The module that asks for the things, if it is not always installed; empty: any process."""
     known: Mapping[str, str] = attrs.field(factory=dict)
     """Name → distribution, for things that the project itself publishes."""
 
@@ -83,6 +85,7 @@ COMMANDS: Final = PluginKind(
     "name",
     versioned=False,
     contract="click:Command",
+    asked_by="forebay_cli",
     known={
         "compaction": "forebay-compaction-ray",
         "console": "forebay-console",

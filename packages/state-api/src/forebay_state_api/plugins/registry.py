@@ -10,6 +10,7 @@ import functools
 import importlib.metadata
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -140,9 +141,12 @@ class Plugins:
             self._by_key()[source.origin.key] = source
 
     def installed(self) -> list[InstalledPlugin]:
-        """Return a row for each plugin; imports and checks every kind of every plugin."""
+        """Return a row for each plugin; imports and checks every kind of every plugin.
+
+        Commands are left out where the command line is not installed: their imports need it.
+        """
         with self._lock:
-            found = {kind: self._found(kind) for kind in KINDS}
+            found = {kind: self._found(kind) for kind in KINDS if _is_asked_for(kind)}
             return [_row(source.origin, found) for source in self._sources()]
 
     def problems(self) -> list[str]:
@@ -197,6 +201,11 @@ class Plugins:
             for source in map(source_of, self._entry_points()):
                 self._known.setdefault(source.origin.key, source)
         return self._known
+
+
+def _is_asked_for(kind: PluginKind) -> bool:
+    """Return whether something that is installed asks for the things of a kind."""
+    return not kind.asked_by or find_spec(kind.asked_by) is not None
 
 
 @functools.cache
