@@ -54,6 +54,7 @@ def test_the_page_is_that_of_the_code():
     assert page == public_names.page(), "run `python scripts/public_names.py`"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", PUBLIC)
 def test_a_public_module_has_its_names(module):
     loaded = import_module(module)

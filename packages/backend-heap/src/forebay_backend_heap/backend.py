@@ -14,12 +14,11 @@ from forebay_backend_heap.options import HeapOptions
 from forebay_backend_heap.resident import Resident
 from forebay_backend_heap.snapshot import Writer, Written
 from forebay_backend_heap.table import HeapTable
+from forebay_state_api import CleanupIncrementally, KeyGroupRange
 from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
 from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.contract.files import CommittedState, ParentState, StateFile
 from forebay_state_api.contract.migration import reader_of
-from forebay_state_api.job.ttl import CleanupIncrementally
-from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.settings import Setting, options_from, settings_of
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.memory_sizes import table_size
 
 Address = tuple[str, KeyGroupRange]

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay_backend_heap.files import Chunk, Groups, Op, Section, chunk_of
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import codec_for, decoding
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
-from forebay_state_api.keys import KeyGroupRange
 
 CHUNK_CELLS: Final = 4096
 """Cells in a chunk: a reader of part of a file decodes at most this many in vain at each end."""

@@ -8,8 +8,8 @@ from typing import Any, Self
 import attrs
 
 from forebay_backend_heap.files import Role
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.files import ParentState, StateFile
-from forebay_state_api.keys import KeyGroupRange
 
 
 @attrs.frozen

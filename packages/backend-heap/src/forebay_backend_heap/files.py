@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
-from forebay_state_api.keys import KeyGroupRange
 
 MAGIC: Final = b"FBYHEAP"
 FORMAT_VERSION: Final = 1

@@ -10,10 +10,10 @@ from forebay_backend_heap.expiry import GroupedKeys
 from forebay_backend_heap.files import Op, Section
 from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.table import HeapTable
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.expiry import Deadline
-from forebay_state_api.keys import KeyGroupRange
 
 _log = logging.getLogger(__name__)
 

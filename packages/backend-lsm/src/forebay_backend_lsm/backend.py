@@ -17,10 +17,10 @@ from forebay_backend_lsm.opened_files import OpenedFiles
 from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.snapshot import write_memtables
 from forebay_backend_lsm.table import LsmTable
+from forebay_state_api import CleanupInCompaction
 from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
 from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.migration import reader_of
-from forebay_state_api.job.ttl import CleanupInCompaction
 from forebay_state_api.settings import Setting, settings_of
 
 _log = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json
 from forebay_engine.versions.format.folder import FOREIGN
 from forebay_engine.versions.format.manifest import Manifest
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.file_names import version_of
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import ConfigurationError, ForebayError
-from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.progress import Progress
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage import open_storage

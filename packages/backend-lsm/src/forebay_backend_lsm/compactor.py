@@ -20,13 +20,13 @@ from forebay_backend_lsm.files.writing import TableHeader
 from forebay_backend_lsm.merging import Dropped, Merged, MergeInput, Rules, merge
 from forebay_backend_lsm.merging_few import merge_few
 from forebay_backend_lsm.outputs import Outputs
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.expiry import Clock, Deadline, Expiry, running_clock
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
-from forebay_state_api.keys import KeyGroupRange
 
 _log = logging.getLogger(__name__)
 

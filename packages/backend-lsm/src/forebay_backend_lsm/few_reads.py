@@ -15,7 +15,7 @@ from forebay_backend_lsm.files import Cell, FewCells, Filter, Kind
 from forebay_backend_lsm.files.cells import GROUP_SHIFT
 from forebay_backend_lsm.opened_files import OpenedFile, OpenedFiles
 from forebay_backend_lsm.runs import MemoryRun
-from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api import KeyGroupRange
 
 MOST_ASKED: Final = 8
 """Most cells that are looked up one after the other."""

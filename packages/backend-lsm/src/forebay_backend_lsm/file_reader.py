@@ -23,11 +23,11 @@ from forebay_backend_lsm.disk_cache import CachedRanges
 from forebay_backend_lsm.files import FileBytes, FileTable, SortedFile
 from forebay_backend_lsm.files.reading import check_present
 from forebay_backend_lsm.options import LsmOptions
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.backend import Opening
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
-from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.threads import ReadThreads
 
 RANGES_PER_CALL: Final = 8

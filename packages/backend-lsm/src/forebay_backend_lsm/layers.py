@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import attrs
 
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.files import StateFile
-from forebay_state_api.keys import KeyGroupRange
 
 FileSlice: TypeAlias = tuple[str, KeyGroupRange]
 """Identifies a file in a version, which may read one file for several ranges."""

@@ -14,10 +14,10 @@ from typing import Final, TypeAlias
 from forebay_backend_lsm.file_reader import FileSource
 from forebay_backend_lsm.files.layout import StoredSection, packed_description
 from forebay_backend_lsm.runs import FileRun
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.migration import reader_of
-from forebay_state_api.keys import KeyGroupRange
 
 OpenedFile: TypeAlias = tuple[FileSource, KeyGroupRange]
 """A file, and the key groups for which it is read."""

@@ -12,10 +12,10 @@ from forebay_backend_lsm.files.arrow import POOL
 from forebay_backend_lsm.files.cells import Cells
 from forebay_backend_lsm.files.few_cells import FewCells
 from forebay_backend_lsm.files.writing import BLOCK_BYTES, FileBytes, FileWriter, TableHeader
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.keys import KeyGroupRange
 
 _PARTS_AHEAD: Final = 2
 """Merged parts that may wait to be written."""

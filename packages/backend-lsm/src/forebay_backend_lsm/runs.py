@@ -25,7 +25,7 @@ from forebay_state_api.contract.backend import TableSpec
 if TYPE_CHECKING:
     from forebay_backend_lsm.cache import Residence
     from forebay_backend_lsm.file_reader import FileSource
-    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api import KeyGroupRange
 
 _GROUP_SHIFT: Final = 48
 

@@ -17,9 +17,9 @@ from xxhash import xxh3_64_intdigest
 from forebay_backend_lsm.files.cells import I64, U64, Kind
 from forebay_backend_lsm.files.few_cells import MOST, MOST_BYTES
 from forebay_backend_lsm.files.filter import Filter
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
-from forebay_state_api.keys import KeyGroupRange
 
 MAGIC: Final = b"FBYLSM\r\n"
 FORMAT_VERSION: Final = 1

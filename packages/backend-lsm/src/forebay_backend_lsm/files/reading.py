@@ -23,11 +23,11 @@ from forebay_backend_lsm.files.layout import (
     seal_of,
 )
 from forebay_backend_lsm.files.made_once import MadeOnce
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
-from forebay_state_api.keys import KeyGroupRange
 
 _GUESS: Final = 64 * 1024
 """Bytes first read from the end of a file whose tail has an unknown length."""

@@ -31,10 +31,10 @@ from forebay_backend_lsm.files.layout import (
     seal_of,
 )
 from forebay_backend_lsm.files.lists import Stamps, chunks_of
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.keys import KeyGroupRange
 
 BLOCK_BYTES: Final = 32 * 1024
 """Approximate size of a block before compression."""
