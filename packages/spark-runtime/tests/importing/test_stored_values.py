@@ -15,8 +15,9 @@ from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import types as T
 
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
-from forebay_spark_runtime.importing.stored_values import misfit, value_reader
+from forebay_spark_runtime.importing.stored_values import described, is_bare, misfit
 from forebay_state_api.codecs import codec_for, stored_codec
+from forebay_state_processor.importing.plain_values import null_stays, plain_value_of
 
 
 class Sale(NamedTuple):
@@ -79,6 +80,10 @@ VALUES = [
         ([("k", [(1,)])],),
         {"k": [{"a": 1}]},
     ),
+    ("m map<string,int>", None, ([],), {}),
+    ("s string", None, ("{}",), "{}"),
+    ("b binary", None, (b"a",), b"a"),
+    ("ds array<date>", None, ([NOON.date()],), [NOON.date()]),
 ]
 
 
@@ -90,7 +95,10 @@ def test_values_become_those_of_the_declared_type(ddl, declared, row, expected):
     arrow = pa.struct(list(arrow_schema(kind)))
     names = kind.names
     column = pa.array([_plain(dict(zip(names, row, strict=True)), kind)], arrow)
-    value = value_reader(arrow, description)(column)[0]
+    bare = is_bare(names, description)
+    values = column.flatten()[0] if bare else column  # as Spark's SQL does it
+    plain = plain_value_of(described(kind[0].dataType if bare else kind, description))
+    value = null_stays(plain)(values.to_pylist()[0])
     admitted = stored_codec(description, what="it").admit(value)
     assert admitted == expected
     assert type(admitted) is type(expected) or isinstance(admitted, tuple)

@@ -14,8 +14,10 @@ from forebay_spark_runtime.importing.frames import Frames, rows_of
 from forebay_spark_runtime.importing.table_task import ImportPlan
 from forebay_state_api.plugins import plugins
 from forebay_state_processor.importing.first_version import (
+    FIRST,
     Imported,
     NewOperator,
+    Position,
     check_savepoint,
     new_operator,
 )
@@ -37,6 +39,7 @@ class FirstVersionPlan(ImportPlan):
     """Writes the parts of an operator's first version."""
 
     declared: DeclaredStates
+    position: Position = FIRST
 
     @cached_property
     def operator(self) -> NewOperator:
@@ -47,6 +50,7 @@ class FirstVersionPlan(ImportPlan):
             declared=self.declared,
             max_parallelism=self.max_parallelism,
             now_us=self.now_us,
+            position=self.position,
         )
 
     @property

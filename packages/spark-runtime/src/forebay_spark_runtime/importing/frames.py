@@ -139,7 +139,7 @@ def _check(answers: Sequence[PartAnswer], plan: ImportPlan) -> None:
     faults = [one.fault for one in answers if one.fault is not None]
     if faults:
         more = f" ({len(faults) - 1} more parts have such rows)" if len(faults) > 1 else ""
-        raise ConfigurationError(f"operator {plan.uid!r}: {faults[0]}{more}")
+        raise ConfigurationError(f"operator {plan.uid!r}: {faults[0]}{more}; nothing was imported")
 
 
 def _all(made: dict[int, ImportedPart], plan: ImportPlan) -> list[ImportedPart]:

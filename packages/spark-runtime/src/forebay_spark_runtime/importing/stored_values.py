@@ -1,4 +1,4 @@
-"""Values of Spark's state as values of a declared type: which types fit, and the conversion.
+"""Types of Spark's state and declared types: which fit, and what becomes of the values.
 
 A state variable of Spark holds structs. A struct of one column becomes the bare value of that
 column, unless the declared type is a record of one field with the column's name. A struct of
@@ -7,21 +7,15 @@ several columns becomes a record, by name, or a tuple, by position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
-from uuid import UUID
 
-import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - the customary name
 
-from forebay_spark_runtime.arrow.rows_in import ColumnReader, column_reader
 from forebay_spark_runtime.arrow.spark_objects import parts_of
 from forebay_state_api.codecs import describe_type
 
 Description: TypeAlias = Mapping[str, Any]
-Convert: TypeAlias = "Callable[[Any], Any] | None"
-"""Python value of a column → a value that the declared type admits; ``None`` if no conversion is
-needed."""
 
 _INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _SCALARS: Final[Mapping[str, tuple[type[T.DataType], ...]]] = {
@@ -131,107 +125,37 @@ _NESTED_CHECKS: Final[Mapping[str, Callable[[T.DataType, Description], str | Non
 }
 
 
-def value_reader(kind: pa.StructType, description: Description) -> ColumnReader:
-    """Return the reader of a column of structs, whose values the declared type admits.
+def described(kind: T.DataType, description: Description) -> Description:
+    """Return a declared type, with the Spark types of parts that have no declared type.
 
-    ``kind`` is the Arrow type of a `misfit`-free struct.
+    ``kind`` fits the type. `plain_value_of` makes conversions from the result.
     """
-    if is_bare([field.name for field in kind], description):
-        return _bare_reader(kind.field(0).type, description)
     declared = _bare(description)
-    if declared["type"] == "record":
-        fields = {field["name"]: field["type"] for field in declared["fields"]}
-        return _rows_reader(kind, [kind.get_field_index(name) for name in fields], fields.values())
+    if isinstance(kind, T.StructType):
+        return _described_struct(kind, declared)
+    if isinstance(kind, T.MapType):
+        key = described(kind.keyType, declared.get("key", _ANY))
+        value = described(kind.valueType, declared.get("value", _ANY))
+        return {"type": "dict", "key": key, "value": value}
+    any_type = declared["type"] == "any"
+    if isinstance(kind, T.ArrayType):
+        element = described(kind.elementType, declared.get("element", _ANY))
+        return {"type": "list" if any_type else declared["type"], "element": element}
+    return _AS_IS if any_type else declared
+
+
+def _described_struct(kind: T.StructType, declared: Description) -> Description:
     if declared["type"] == "tuple":
-        return _rows_reader(kind, range(kind.num_fields), declared["elements"])
-    return _converting(column_reader(kind), conversion(kind, description))
-
-
-def _rows_reader(
-    kind: pa.StructType, positions: Iterable[int], types: Iterable[Description]
-) -> ColumnReader:
-    """Return the reader of structs as tuples of the fields at ``positions``, column by column."""
-    readers = []
-    for position, description in zip(positions, types, strict=True):
-        field = kind.field(position).type
-        read = _converting(column_reader(field), conversion(field, description))
-        readers.append((position, read))
-
-    def rows(structs: pa.StructArray) -> list[Any]:
-        columns = structs.flatten()
-        return list(zip(*[read(columns[position]) for position, read in readers], strict=True))
-
-    return rows
-
-
-def _bare_reader(kind: pa.DataType, description: Description) -> ColumnReader:
-    read = _converting(column_reader(kind), conversion(kind, description))
-    return lambda structs: read(structs.flatten()[0])
-
-
-def _converting(read: ColumnReader, convert: Convert) -> ColumnReader:
-    if convert is None:
-        return read
-    return lambda column: [None if one is None else convert(one) for one in read(column)]
-
-
-def conversion(kind: pa.DataType, description: Description) -> Convert:
-    """Return the conversion of what `column_reader` returns for an Arrow type."""
-    declared = _bare(description)
-    if pa.types.is_struct(kind):
-        return _of_struct(kind, declared)
-    if pa.types.is_map(kind):
-        return _of_map(kind, declared)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _of_list(kind, declared)
-    return UUID if declared["type"] == "uuid" else None
-
-
-def _part(convert: Convert) -> Callable[[Any], Any]:
-    if convert is None:
-        return lambda value: value
-    return lambda value: None if value is None else convert(value)
+        pairs = zip(kind, declared["elements"], strict=True)
+        return {"type": "tuple", "elements": [described(one.dataType, two) for one, two in pairs]}
+    any_fields = [{"name": name, "type": _ANY} for name in kind.names]
+    fields = [
+        {"name": one["name"], "type": described(kind[one["name"]].dataType, one["type"])}
+        for one in declared.get("fields", any_fields)
+    ]
+    return {"type": "fields" if declared["type"] == "any" else "record", "fields": fields}
 
 
 _ANY: Final = {"type": "any"}
-_WHOLE: Final[Mapping[str, Convert]] = {"record": None, "tuple": tuple}
-"""Conversion of a struct whose fields stay as they are; records are taken by name."""
-
-
-def _of_struct(kind: pa.StructType, declared: Description) -> Convert:
-    if declared["type"] == "tuple":
-        types = declared["elements"]
-    else:
-        fields = {field["name"]: field["type"] for field in declared.get("fields", ())}
-        types = [fields.get(field.name, _ANY) for field in kind]
-    parts = [conversion(field.type, one) for field, one in zip(kind, types, strict=True)]
-    if not any(parts) and declared["type"] in _WHOLE:
-        return _WHOLE[declared["type"]]
-    converts, names = [*map(_part, parts)], [field.name for field in kind]
-
-    def values(row: Any) -> Any:
-        return (convert(one) for convert, one in zip(converts, row, strict=True))
-
-    if declared["type"] == "tuple":
-        return lambda row: tuple(values(row))
-    return lambda row: dict(zip(names, values(row), strict=True))
-
-
-def _of_map(kind: pa.MapType, declared: Description) -> Convert:
-    keys = conversion(kind.key_type, declared.get("key", _ANY))
-    values = conversion(kind.item_type, declared.get("value", _ANY))
-    if keys is None and values is None:
-        return None
-    key, value = _part(keys), _part(values)
-    return lambda entries: {key(one): value(two) for one, two in entries.items()}
-
-
-def _of_list(kind: Any, declared: Description) -> Convert:
-    convert = conversion(kind.value_type, declared.get("element", _ANY))
-    if declared["type"] == "tuple_of":
-        part = _part(convert)
-        return lambda elements: tuple([part(one) for one in elements])
-    if convert is None:
-        return None
-    part = _part(convert)
-    return lambda elements: [part(one) for one in elements]
+_AS_IS: Final = {"type": "none"}
+"""A type whose values need no conversion."""

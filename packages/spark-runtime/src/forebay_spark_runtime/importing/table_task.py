@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from forebay_engine.versions.publishing import ImportedPart
+from forebay_spark_runtime.worker_process.garbage_collection import begin_task, loading
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import key_group_range_of
@@ -152,4 +153,6 @@ class TableTask:
         """Yield one row of `ANSWER`."""
         context = TaskContext.get()
         assert context is not None
-        yield self.plan.answer(context.partitionId(), batches).batch()
+        with loading(begin_task()):  # the part's cells stay until it is written
+            answer = self.plan.answer(context.partitionId(), batches)
+        yield answer.batch()

@@ -1,8 +1,8 @@
 """`import_tws`: take over a stopped ``transformWithState`` query, state and checkpoint.
 
-Spark reads its own state, and each subtask's rows go to a task that writes them as a part of one
-version: the version that the next batch of the copied checkpoint opens. The version and the copy
-count when all of both is there.
+Spark reads its own state as tables, which become a version as in `import_state`: the version that
+the next batch of the copied checkpoint opens. The version and the copy count when all of both is
+there.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from forebay_engine.execution.arguments import (
     checked_parallelism,
     checked_uid,
 )
-from forebay_engine.versions.publishing import ImportTarget
+from forebay_engine.versions.publishing import check_vacant
 from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.importing.dataframes import FirstVersionPlan
+from forebay_spark_runtime.importing.frames import rows_of
 from forebay_spark_runtime.importing.mapping import Wanted, taken_states
-from forebay_spark_runtime.importing.part_task import ImportPlan
-from forebay_spark_runtime.importing.takeover import Takeover
 from forebay_spark_runtime.importing.tws_query import TwsQuery
+from forebay_spark_runtime.importing.tws_tables import TwsTables
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
@@ -35,12 +36,14 @@ from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located, scheme_of
 from forebay_state_processor.importing.checkpoint_copy import CheckpointCopy
 from forebay_state_processor.importing.declared_states import DeclaredStates
+from forebay_state_processor.importing.first_version import Position
 from forebay_state_processor.importing.spark_checkpoint import StoppedQuery, watermark_ms_after
 from forebay_state_processor.importing.subtask_part import NO_WATERMARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from forebay_engine.versions.publishing import ImportedPart
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 
@@ -103,9 +106,8 @@ def import_tws(
     :param dry_run: check everything, and write nothing.
     :param progress: receives the stages.
 
-    Everything is checked before anything is written. Raises `ConfigurationError` for whatever
-    cannot be taken over, and `FencedError` if something else begins to write the operator's state
-    meanwhile.
+    Raises `ConfigurationError` for whatever cannot be taken over, and `FencedError` if something
+    else begins to write the operator's state meanwhile; neither version nor copy is there then.
     """
     settings = _settings(spark, state_dir)
     source = open_storage(checkpoint, settings.storage_options())
@@ -124,26 +126,62 @@ def import_tws(
     wanted = Wanted(
         states=states or {}, ttl=ttl or {}, without=without, without_timers=without_timers
     )
+    taken = taken_states(found, declared, wanted)
+    timers = found.domain is not None and declared.has_timers and not without_timers
+    tables = TwsTables(found, taken, declared, timers=timers)
     most, parts = _parts(spark, parallelism, max_parallelism, uid)
-    plan = ImportPlan(
+    position = _position(source, stopped, into)
+    plan = FirstVersionPlan(
         declared=declared,
-        taken=taken_states(found, declared, wanted),
-        domain=found.domain if declared.has_timers and not without_timers else None,
+        layouts=tables.frames.layouts,
         state_dir=located(settings.required("state.dir", argument="state_dir")),
         query=query or stopped.query_id,
+        uid=uid,
         settings=settings,
-        version=stopped.next_batch,
         parallelism=parts,
         max_parallelism=most,
-        now_us=_parent_ms(stopped) * 1_000,
-        watermark_us=_watermark_us(source, stopped),
+        now_us=position.batch_ms * 1_000,
+        dry_run=dry_run,
+        position=position,
     )
-    takeover = Takeover(plan, found, keys, _target(plan, stopped, into))
-    rows = takeover.check(progress)
-    run = None if dry_run else takeover.write(copied, progress)
+    check_vacant(plan.read.storage, plan.operator.target(parts), uid)
+    progress.stage("checking the state" if dry_run else "writing the state")
+    with tables.frames.parts(tables.keys, plan) as (answers, written):
+        run = None if dry_run else _published(plan, written, copied, progress)
+    if run is not None:
+        copied.finish()
+    rows = rows_of(answers)
+    counts = {one.variable: rows.get(one.state, 0) for one in taken}
+    if timers:
+        counts["timers"] = sum(one.timers for one in answers)
     return ImportedTws(
-        query=plan.query, uid=uid, version=plan.version, run=run, rows=rows, left=sorted(without)
+        query=plan.query,
+        uid=uid,
+        version=position.version,
+        run=run,
+        rows=counts,
+        left=sorted(without),
     )
+
+
+def _published(
+    plan: FirstVersionPlan,
+    parts: Sequence[ImportedPart],
+    copied: CheckpointCopy,
+    progress: Progress,
+) -> str:
+    """Copy the checkpoint but for the query's id, and publish the version; return its run's key.
+
+    After a failure there is no copy.
+    """
+    progress.stage("copying the checkpoint")
+    try:
+        copied.begin()
+        copied.check_unchanged()
+        return plan.operator.publish(parts, None)
+    except BaseException:
+        copied.undo()
+        raise
 
 
 def _settings(spark: SparkSession, state_dir: str | None) -> Settings:
@@ -168,25 +206,15 @@ def _parts(
     return most, checked_parallelism(parallelism, most, uid)
 
 
-def _target(plan: ImportPlan, stopped: StoppedQuery, into: str) -> ImportTarget:
-    return ImportTarget(
-        version=plan.version,
-        max_parallelism=plan.max_parallelism,
-        parallelism=plan.parallelism,
-        batch_ms=_parent_ms(stopped),
-        location=_resolved(into),
-        keyed_by=plan.declared.key.nameless(),
-    )
-
-
-def _parent_ms(stopped: StoppedQuery) -> int:
+def _position(source: ObjectStorage, stopped: StoppedQuery, into: str) -> Position:
     assert stopped.parent_ms is not None  # `TwsQuery.read` refuses a query without batches
-    return stopped.parent_ms
-
-
-def _watermark_us(source: ObjectStorage, stopped: StoppedQuery) -> int:
     watermark_ms = watermark_ms_after(source, stopped.next_batch - 1)
-    return watermark_ms * 1_000 if watermark_ms > 0 else NO_WATERMARK
+    return Position(
+        version=stopped.next_batch,
+        batch_ms=stopped.parent_ms,
+        location=_resolved(into),
+        watermark_us=watermark_ms * 1_000 if watermark_ms > 0 else NO_WATERMARK,
+    )
 
 
 def _for_spark(location: str) -> str:

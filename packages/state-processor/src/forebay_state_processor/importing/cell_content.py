@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,34 +11,54 @@ from forebay_state_processor.importing.plain_values import null_stays, plain_val
 from forebay_state_processor.reading.rows import us_of
 
 if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
     from forebay_state_processor.reading.stored_states import StateInfo
 
 Content = Callable[[Any, Any, int], Any]
 """(value, time or times of last access or ``None``, now in µs) → the content of a cell."""
 
 
-def content_of(info: StateInfo) -> Content:
+Admit = Callable[[Any], Any]
+"""Value of an Arrow column → value of a cell."""
+Description = Mapping[str, Any]
+
+
+def content_of(
+    info: StateInfo, value: Description | None = None, user_key: Description | None = None
+) -> Content:
     """Return the function that makes the content of a state's cells.
 
-    It raises `TypeError`, `ValueError`, `ArithmeticError` or `KeyError` for a value that does not
-    fit.
+    ``value`` and ``user_key`` are those of a `TableLayout`. The function raises `TypeError`,
+    `ValueError`, `ArithmeticError` or `KeyError` for a value that does not fit.
     """
-    admit = info.spec.value.admit
-    plain = null_stays(plain_value_of(info.spec.value.description))
+    values = _admitting(info.spec.value, value)
+    if info.shape is Shape.MAP:
+        codec = info.spec.user_key
+        assert codec is not None
+        return _map(info, values, _addressed(codec, _admitting(codec, user_key)))
+    return (_point if info.shape is Shape.POINT else _list)(info, values)
 
-    def value(one: Any) -> Any:
-        return admit(plain(one))
 
-    return {Shape.POINT: _point, Shape.LIST: _list, Shape.MAP: _map}[info.shape](info, value)
+def _admitting(codec: ValueCodec, description: Description | None) -> Admit:
+    plain, admit = plain_value_of(description or codec.description), codec.admit
+    if plain is None:
+        return admit
+    convert = null_stays(plain)
+    return lambda one: admit(convert(one))
 
 
-def _point(info: StateInfo, value: Callable[[Any], Any]) -> Content:
+def _addressed(codec: ValueCodec, admit: Admit) -> Admit:
+    address = codec.address
+    return admit if address is None else lambda one: address(admit(one))
+
+
+def _point(info: StateInfo, value: Admit) -> Content:
     if not info.has_ttl:
         return lambda one, _, __: value(one)
     return lambda one, written, now_us: (_us(written, now_us), value(one))
 
 
-def _list(info: StateInfo, value: Callable[[Any], Any]) -> Content:
+def _list(info: StateInfo, value: Admit) -> Content:
     def content(elements: Any, written: Any, now_us: int) -> list[Any]:
         values = [*map(value, _collection(elements))]
         if not info.has_ttl:
@@ -49,15 +69,7 @@ def _list(info: StateInfo, value: Callable[[Any], Any]) -> Content:
     return content
 
 
-def _map(info: StateInfo, value: Callable[[Any], Any]) -> Content:
-    codec = info.spec.user_key
-    assert codec is not None
-    plain_key = null_stays(plain_value_of(codec.description))
-
-    def user_key(one: Any) -> Any:
-        admitted = codec.admit(plain_key(one))
-        return admitted if codec.address is None else codec.address(admitted)
-
+def _map(info: StateInfo, value: Admit, user_key: Admit) -> Content:
     def content(entries: Any, written: Any, now_us: int) -> dict[Any, Any]:
         found = {user_key(one): value(two) for one, two in _collection(entries)}
         if len(found) < len(entries):

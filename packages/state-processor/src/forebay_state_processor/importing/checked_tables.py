@@ -165,8 +165,8 @@ class CheckedTables:
         if layout.is_timers:
             return TimerRows(self._keys)
         if layout.state is not None:
-            return StateRows.of_state(self._state(layout.state), self._keys, self._now_us)
-        return StateRows.of_operator(layout.columns, self._states, self._keys, self._now_us)
+            return StateRows.of_state(layout, self._state(layout.state), self._keys, self._now_us)
+        return StateRows.of_operator(layout, self._states, self._keys, self._now_us)
 
     def _state(self, name: str) -> StateInfo:
         if name not in self._states:

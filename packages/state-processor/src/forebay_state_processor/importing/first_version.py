@@ -21,7 +21,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_processor.importing.checked_tables import CheckedTables
 from forebay_state_processor.importing.declared_states import DeclaredStates
-from forebay_state_processor.importing.subtask_part import PartWriter
+from forebay_state_processor.importing.subtask_part import NO_WATERMARK, PartWriter
 from forebay_state_processor.importing.tables import Tables
 from forebay_state_processor.reading.version_choice import ReadFrom
 
@@ -51,6 +51,22 @@ class Imported:
 
 
 @attrs.frozen(kw_only=True)
+class Position:
+    """The place of an imported version in its query."""
+
+    version: int = 1
+    batch_ms: int = 0
+    """The time of the batch before it; 0: the query has had none."""
+    location: str | None = None
+    """The query's checkpoint, as `ImportTarget.location`."""
+    watermark_us: int = NO_WATERMARK
+
+
+FIRST: Final = Position()
+"""The first version of a query."""
+
+
+@attrs.frozen(kw_only=True)
 class NewOperator:
     """An operator that gets its first version, and how that is written."""
 
@@ -58,6 +74,7 @@ class NewOperator:
     backend: type[StateBackend]
     declared: DeclaredStates
     max_parallelism: int
+    position: Position = FIRST
     now_us: int = attrs.field(factory=lambda: time.time_ns() // 1_000)
     """The time of the version, and of last access of content without one."""
 
@@ -78,9 +95,11 @@ class NewOperator:
     def target(self, parts: int) -> ImportTarget:
         """Return the version that is made."""
         return ImportTarget(
-            version=1,
+            version=self.position.version,
             max_parallelism=self.max_parallelism,
             parallelism=parts,
+            batch_ms=self.position.batch_ms,
+            location=self.position.location,
             keyed_by=self.declared.key.nameless(),
         )
 
@@ -104,7 +123,13 @@ class NewOperator:
                 writer.apply(spec, changes)
             if self.declared.has_timers:
                 writer.add_timers(self.key, tables.timers_of(part))
-            return writer.commit(1, subtask, ttl_us=self.declared.ttl_us)
+            return writer.commit(
+                self.position.version,
+                subtask,
+                ttl_us=self.declared.ttl_us,
+                now_us=self.position.batch_ms * 1_000 or None,
+                watermark_us=self.position.watermark_us,
+            )
 
     def publish(self, parts: Sequence[ImportedPart], savepoint: str | None) -> str:
         """Make a version of all parts; return the key of its run."""

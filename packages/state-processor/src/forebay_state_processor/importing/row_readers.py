@@ -22,6 +22,7 @@ from forebay_state_api.keys import canonical_key, key_group_of
 from forebay_state_processor.importing.cell_content import content_of, instant_us
 from forebay_state_processor.importing.plain_values import null_stays, plain_value_of
 from forebay_state_processor.importing.subtask_part import ImportedTimer
+from forebay_state_processor.importing.tables import TableLayout
 from forebay_state_processor.reading.columns import StateColumns, key_names, state_columns
 from forebay_state_processor.reading.json_keys import value_from_json
 from forebay_state_processor.reading.rows import time_of
@@ -136,6 +137,7 @@ class StateRows(RowReader):
         columns: Sequence[StateColumns],
         now_us: int,
         null: object,
+        layout: TableLayout,
     ) -> None:
         """``columns`` are each state's.
 
@@ -144,7 +146,7 @@ class StateRows(RowReader):
         super().__init__(what, keys)
         self.infos: Final = infos
         self._contents: Final = [
-            (names.value, names.written, content_of(info))
+            (names.value, names.written, content_of(info, layout.value, layout.user_key))
             for info, names in zip(infos, columns, strict=True)
         ]
         aging = [names for info, names in zip(infos, columns, strict=True) if info.has_ttl]
@@ -154,16 +156,17 @@ class StateRows(RowReader):
         self._null: Final = null
 
     @classmethod
-    def of_state(cls, info: StateInfo, keys: KeyReader, now_us: int) -> Self:
+    def of_state(cls, layout: TableLayout, info: StateInfo, keys: KeyReader, now_us: int) -> Self:
         """Return the reader of a table of one state, where null is a value."""
         what = f"the table of state {info.name!r}"
-        return cls(what, keys, [info], [_OF_ONE], now_us, null=None)
+        return cls(what, keys, [info], [_OF_ONE], now_us, None, layout)
 
     @classmethod
     def of_operator(
-        cls, columns: Sequence[str], states: Mapping[str, StateInfo], keys: KeyReader, now_us: int
+        cls, layout: TableLayout, states: Mapping[str, StateInfo], keys: KeyReader, now_us: int
     ) -> Self:
-        """Return the reader of a table whose ``columns`` are any states; null is no content."""
+        """Return the reader of a table whose columns are any states; null is no content."""
+        columns = layout.columns
         named = {state: state_columns(state) for state in states}
         infos = [states[state] for state, names in named.items() if names.value in columns]
         if not infos:
@@ -173,7 +176,7 @@ class StateRows(RowReader):
                 "name"
             )
         found = [named[info.name] for info in infos]
-        return cls("the table of the operator", keys, infos, found, now_us, null=ABSENT)
+        return cls("the table of the operator", keys, infos, found, now_us, ABSENT, layout)
 
     def counted(self, rows: int, filled: Mapping[str, int]) -> dict[str, int]:
         """Return state → the number of its rows.

@@ -25,16 +25,10 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import Opening, StateBackend, Table, TableSpec
     from forebay_state_api.contract.changes import Changes
-    from forebay_state_api.job.timers import TimeDomain
 
 
 NO_WATERMARK: Final = ALWAYS
 """The watermark of an operator that has seen no event time, in µs."""
-
-
-def number_of(domain: TimeDomain) -> int:
-    """Return the number of a domain in `ImportedTimer.domain`."""
-    return DOMAINS.index(domain)
 
 
 @attrs.frozen
@@ -43,7 +37,7 @@ class ImportedTimer:
 
     group: int
     domain: int
-    """The position of the domain in `DOMAINS`; see `number_of`."""
+    """The position of the domain in `DOMAINS`."""
     at_us: int
     key: Any
     namespace: bytes = b""

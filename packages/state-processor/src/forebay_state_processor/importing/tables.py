@@ -87,6 +87,10 @@ class TableLayout:
     state: str | None = None
     """The state whose rows they are; ``None`` if the columns are states, or timers."""
     is_timers: bool = False
+    value: Mapping[str, Any] | None = None
+    """The type whose plain values the state's values are in Arrow; ``None``: the stored type."""
+    user_key: Mapping[str, Any] | None = None
+    """The same for a map's keys."""
 
 
 @attrs.frozen
