@@ -34,6 +34,7 @@ from forebay_spark_runtime import (
     ordered_wait,
     unordered_wait,
 )
+from forebay_testing import FunctionHarness
 
 
 class Click(NamedTuple):
@@ -220,6 +221,10 @@ def refused(df: DataFrame, rows: list[Click], at: datetime) -> None:
     keyed(df, "user", uid=None)  # type: ignore[arg-type]
     keyed(df, "user", uid="u", state_directory="s")  # type: ignore[call-arg]
     keyed(df, "user", uid="u", allowed_lateness=at)  # type: ignore[arg-type]
+    keyed(df, "user", uid="u", page_size="10")  # type: ignore[arg-type]
+    keyed(df, "user", uid="u", drain_timeout=at)  # type: ignore[arg-type]
+    FunctionHarness(Count(), "user", page_size="10")  # type: ignore[arg-type]
+    FunctionHarness(Count(), "user", pagesize=10)  # type: ignore[call-arg]
     keyed(df, "user", uid="u", restore_from=3)  # type: ignore[arg-type]
     by_user = keyed(df, "user", uid="u")
     by_user.writeStream  # type: ignore[attr-defined]

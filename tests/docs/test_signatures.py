@@ -2,21 +2,15 @@
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
+import attrs
+
 from forebay_spark_runtime import keyed, ordered_wait
+from forebay_state_api.settings import EngineOverrides, EngineSettings
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-SETTINGS = {
-    "in_flight_limit",
-    "calls_in_flight",
-    "record_timeout",
-    "batch_size",
-    "page_size",
-    "read_ahead",
-    "drain_timeout",
-}
-"""Arguments of `keyed` that its page lists apart."""
 
 
 def block(page, start):
@@ -43,6 +37,15 @@ def test_keyed():
     call = ast.parse(block("api.md", "keyed(\n").strip()).body[0].value
     shown = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
     expected = keyword_defaults(keyed)
-    assert shown.keys() == expected.keys() - SETTINGS
+    assert shown.keys() == expected.keys()
     examples = {"uid": "visits", "state_dir": "…"}
     assert shown == {name: expected[name] for name in shown} | examples
+
+
+def test_the_settings_of_an_engine():
+    names = list(EngineOverrides.__annotations__)
+    fields = {field.name.removesuffix("_s") for field in attrs.fields(EngineSettings)}
+    assert set(names) == fields
+    assert re.findall(r":param (\w+):", EngineOverrides.__doc__) == names
+    shown = block("api.md", "The other arguments are settings:").partition("([settings]")[0]
+    assert re.findall(r"`(\w+)`", shown) == names

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, Unpack, cast
 
 from forebay_engine.execution.arguments import (
     ERROR_COLUMN,
@@ -51,6 +51,7 @@ from forebay_state_api.metrics import total
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
+from forebay_state_api.settings.engine_overrides import EngineOverrides, engine_overrides
 from forebay_state_api.storage import open_storage
 from forebay_testing.fake_clients import with_calls, with_clients
 from forebay_testing.fresh_copies import fresh_copy
@@ -127,7 +128,7 @@ class FunctionHarness:
     :param error_column: the name of that field; default: ``"error"``.
     :param error_limit: as for ``keyed``.
 
-    The other arguments are settings with the same names; see ``forebay config``. Raises
+    The other arguments are the settings of `EngineOverrides`. Raises
     `ConfigurationError` for invalid arguments, as ``keyed`` does.
     """
 
@@ -156,17 +157,11 @@ class FunctionHarness:
         broadcast_order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
         allowed_lateness: timedelta | float | Sequence[timedelta | float] | None = None,
-        in_flight_limit: int | None = None,
-        calls_in_flight: int | None = None,
-        record_timeout: timedelta | float | str | None = None,
-        batch_size: int | None = None,
-        page_size: int | None = None,
-        read_ahead: bool | None = None,
-        drain_timeout: float | str | None = None,
         late_answers: int | None = None,
         on_error: str = FAIL,
         error_column: str = ERROR_COLUMN,
         error_limit: int | None = None,
+        **settings: Unpack[EngineOverrides],
     ) -> None:
         self._uid = uid = checked_uid(uid)
         _check_kind(uid, "backend_options=", backend_options, Mapping, "a dict of settings")
@@ -183,23 +178,11 @@ class FunctionHarness:
         found = plugins().backend(backend)
         if late_answers is not None:
             found = late_backend(found, late_answers)
-            batch_size, read_ahead = 1, False
-        if drain_timeout is None and isinstance(clock, VirtualClock):
-            drain_timeout = _A_YEAR_S
-        settings = _settings(
-            found,
-            backend_options or {},
-            {
-                "in-flight-limit": in_flight_limit,
-                "calls-in-flight": calls_in_flight,
-                "record-timeout": record_timeout,
-                "batch-size": batch_size,
-                "page-size": page_size,
-                "read-ahead": read_ahead,
-                "drain-timeout": drain_timeout,
-            },
-        )
-        self._settings = settings
+            settings |= {"batch_size": 1, "read_ahead": False}
+        if settings.get("drain_timeout") is None and isinstance(clock, VirtualClock):
+            settings["drain_timeout"] = _A_YEAR_S
+        overrides = engine_overrides(settings, FunctionHarness)
+        self._settings = _settings(found, backend_options or {}, overrides)
         directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
         root = open_storage(directory)
         event_time_of = None
@@ -208,9 +191,9 @@ class FunctionHarness:
         self._job = KeyedJob(
             found,
             root,
-            settings=options_from(EngineSettings, settings),
-            options=settings.backend_options(),
-            options_of=settings.options_of,
+            settings=options_from(EngineSettings, self._settings),
+            options=self._settings.backend_options(),
+            options_of=self._settings.options_of,
             max_parallelism=checked_max_parallelism(max_parallelism, uid),
             key_type=key_type,
             clock=cast("Any", clock),

@@ -31,13 +31,9 @@ from forebay_engine.execution.guarded_table import guarded
 from forebay_engine.execution.record_calls import RecordCalls
 from forebay_engine.execution.record_keys import RecordKeys
 from forebay_engine.execution.record_methods import (
-    Adapter,
     awaits_anything,
     broadcast_method,
-    flat_map_callable,
-    form_of,
     function_name,
-    map_callable,
     record_methods,
     timer_method,
     visit_method,
@@ -86,20 +82,6 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
     from forebay_state_api.contract.migration import Lineage
     from forebay_state_api.job.descriptors import StateDescriptor
-
-__all__ = [
-    "Adapter",
-    "Engine",
-    "EngineMetrics",
-    "EngineSettings",
-    "broadcast_method",
-    "flat_map_callable",
-    "form_of",
-    "function_name",
-    "map_callable",
-    "record_methods",
-    "timer_method",
-]
 
 _log = logging.getLogger(__name__)
 

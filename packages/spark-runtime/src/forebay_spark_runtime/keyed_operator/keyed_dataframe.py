@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack, overload
 
 import attrs
 from pyspark import cloudpickle
@@ -82,6 +82,7 @@ from forebay_state_api.job.functions import (
     MapFunction,
 )
 from forebay_state_api.job.ttl import StateTtlConfig
+from forebay_state_api.settings.engine_overrides import EngineOverrides, engine_overrides
 
 __all__ = [
     "BroadcastConnectedDataFrame",
@@ -334,13 +335,7 @@ def keyed(
     on_error: Literal["fail", "column"] = "fail",
     error_column: str = ERROR_COLUMN,
     error_limit: int | None = None,
-    in_flight_limit: int | None = None,
-    calls_in_flight: int | None = None,
-    record_timeout: timedelta | float | str | None = None,
-    batch_size: int | None = None,
-    page_size: int | None = None,
-    read_ahead: bool | None = None,
-    drain_timeout: timedelta | float | str | None = None,
+    **settings: Unpack[EngineOverrides],
 ) -> KeyedDataFrame:
     """Key ``df`` by ``columns``.
 
@@ -383,20 +378,7 @@ def keyed(
         ``"error"``.
     :param error_limit: number of failed records that a subtask accepts in a micro-batch; above it
         the micro-batch fails. Only with ``on_error="column"``. Default: 1000.
-    :param in_flight_limit: maximum number of records under way at once. Default: the setting.
-    :param calls_in_flight: maximum number of calls that ``ctx.call`` makes at once in a subtask.
-        While as many records wait for anything but state, no further record begins. Default: the
-        setting; without one ``in_flight_limit`` bounds them.
-    :param record_timeout: longest time of a record from its first wait to its end, as a timedelta,
-        in seconds, or like ``"30s"``. A record that takes longer is cancelled, with its tasks; it
-        fails the micro-batch, or as ``on_error`` says. Default: the setting; without one, no limit.
-    :param batch_size: maximum number of state requests that go to the backend at once. Default: the
-        setting.
-    :param page_size: number of elements in a page of a state iterator. Default: the setting.
-    :param read_ahead: whether to read declared point states before the first record. Default: the
-        setting.
-    :param drain_timeout: longest wait for records in flight at the end of a micro-batch, as a
-        timedelta, in seconds, or like ``"5min"``. Default: the setting.
+    :param settings: settings of the engine for this operator; see `EngineOverrides`.
 
     The settings are ``spark.forebay.in-flight-limit`` and so on; ``forebay config`` lists them and
     their defaults. Raises `ConfigurationError` for arguments that cannot work.
@@ -416,13 +398,7 @@ def keyed(
         overrides={
             "state.dir": state_dir,
             "state.backend": backend,
-            "in-flight-limit": in_flight_limit,
-            "calls-in-flight": calls_in_flight,
-            "record-timeout": record_timeout,
-            "batch-size": batch_size,
-            "page-size": page_size,
-            "read-ahead": read_ahead,
-            "drain-timeout": drain_timeout,
+            **engine_overrides(settings, keyed),
         },
     )
     keys = key_columns(schema, columns, options.uid, key_alias)

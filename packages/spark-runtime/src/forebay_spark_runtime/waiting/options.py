@@ -6,11 +6,10 @@ checkers and editors know every name, type and default, and each is written down
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, cast
 
@@ -21,6 +20,7 @@ from pyspark.sql.types import StructType
 from forebay_engine.execution.arguments import ERROR_COLUMN
 from forebay_spark_runtime.waiting.reports import WaitMetrics
 from forebay_state_api.calls.policies import Batch, Duration, Rate, Retry
+from forebay_state_api.settings.engine_overrides import check_keywords
 
 P = ParamSpec("P")
 
@@ -139,7 +139,7 @@ def takes_options(
     def decorated(function: _TakesObject) -> Wait[P]:
         @functools.wraps(function)
         def wait(df: Any, fn: Any, output: Any, **given: Any) -> Any:
-            _check_known(given, listed, function.__name__)
+            check_keywords(given, listed, function)
             make: Callable[..., WaitOptions] = options_class
             return function(df, fn, output, make(**given))
 
@@ -150,11 +150,3 @@ def takes_options(
         return cast("Wait[P]", wait)
 
     return decorated
-
-
-def _check_known(given: Iterable[str], listed: Collection[str], function: str) -> None:
-    for name in given:
-        if name not in listed:
-            similar = difflib.get_close_matches(name, listed, n=1)
-            hint = f". Did you mean {similar[0]!r}?" if similar else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")

@@ -4,6 +4,7 @@ Authors of plugins declare their settings with `option` or `Setting`; runtimes a
 the users' settings.
 """
 
+from forebay_state_api.settings.engine_overrides import EngineOverrides
 from forebay_state_api.settings.resolve import (
     CORE,
     MOST_RETENTION,
@@ -37,6 +38,7 @@ __all__ = [
     "MOST_RETENTION",
     "PREFIX",
     "RETRY_BUDGET",
+    "EngineOverrides",
     "EngineSettings",
     "Setting",
     "SettingRow",
