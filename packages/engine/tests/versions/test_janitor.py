@@ -8,7 +8,8 @@ import pytest
 
 from forebay_engine.versions.choosing.pins import Pin, list_pins
 from forebay_engine.versions.choosing.reader import open_version
-from forebay_engine.versions.cleaning.janitor import RECORD_AGE, Janitor, is_due
+from forebay_engine.versions.cleaning.cadence import is_due
+from forebay_engine.versions.cleaning.janitor import RECORD_AGE, Janitor
 from forebay_engine.versions.format.epochs import list_epochs, record_name
 from forebay_engine.versions.format.manifest import is_named
 from forebay_state_api.contract.file_names import LAST_VERSION, compaction_prefix, data_version

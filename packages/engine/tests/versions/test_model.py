@@ -28,8 +28,11 @@ from forebay_engine.versions.choosing.heads import list_heads, recovery_for
 from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.choosing.recovery import put_recovery
 from forebay_engine.versions.cleaning.janitor import Janitor
+from forebay_engine.versions.cleaning.remembered import Remembered
 from forebay_engine.versions.format.checkpoint import Checkpoint
 from forebay_engine.versions.format.epochs import list_epochs
+from forebay_engine.versions.format.manifest import read_manifest
+from forebay_engine.versions.format.markers import Made
 from forebay_state_api.errors import ConfigurationError, FencedError
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_testing.clock import ManualClock
@@ -60,6 +63,7 @@ class SparkModel(RuleBasedStateMachine):
         self.clock = ManualClock()
         memory = MemoryStorage(f"memory://{uuid.uuid4()}")
         self.query = self.make_query(ClockedStorage(memory, self.clock))
+        self.remembered = Remembered()
         self.tokens = []
         """The token of each committed batch; ``None`` for a skipped batch."""
         self.most = 0
@@ -275,20 +279,41 @@ class SparkModel(RuleBasedStateMachine):
         self.restart(parallelism, each_batch)
 
     @precondition(lambda self: self.committed_by_run and not self.fresh and self.made == self.next)
-    @rule(wait_h=st.sampled_from([0, 2]))
-    def janitor(self, wait_h):
+    @rule(wait_h=st.sampled_from([0, 2]), dies_at=st.none() | st.integers(0, 12))
+    def janitor(self, wait_h, dies_at):
+        """Sweep, and perhaps die before a delete; no file goes that a stored manifest names."""
         self.clock.advance(timedelta(hours=wait_h))
+        dies = [] if dies_at is None else [Fault(operation="delete", skip=dies_at, error=Crash)]
         sweeper = Janitor(
-            self.query.storage,
+            FaultyStorage(self.query.storage, *dies),
             run_key=self.run.key,
             retention=RETENTION,
             min_age=timedelta(hours=1),
+            remembered=self.remembered,
         )
-        sweep = sweeper.sweep(self.next)
-        assert not sweep.overtaken
-        assert sweep.base <= max(0, self.next - RETENTION)
-        self.floor = max(self.floor, sweep.base)
-        event("swept something", bool(sweep.names))
+        named, before = self.named_files(), self.files()
+        try:
+            sweep = sweeper.sweep(self.next)
+        except Crash:
+            self.floor = max(self.floor, self.next - RETENTION)
+            self.remembered = Remembered()
+        else:
+            assert not sweep.overtaken
+            assert sweep.base <= max(0, self.next - RETENTION)
+            self.floor = max(self.floor, sweep.base)
+            event("swept something", bool(sweep.names))
+        gone = before - self.files()
+        assert not gone & named
+        event("swept files", bool(gone))
+
+    def files(self):
+        return {info.name for info in self.query.storage.list("data")}
+
+    def named_files(self):
+        """Return every file that any stored manifest names, by reading all of them."""
+        storage = self.query.storage
+        made = filter(None, map(Made.parse, storage.list("versions")))
+        return set().union(*(read_manifest(storage, m.name).names for m in made if m.manifest))
 
     @invariant()
     def what_is_retained_can_be_read(self):

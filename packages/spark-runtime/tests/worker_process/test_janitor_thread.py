@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -16,7 +17,14 @@ from forebay_state_api.storage.opening import open_storage
 
 
 @pytest.fixture
-def clear(tmp_path):
+def clock(monkeypatch):
+    """The seconds of the process's clock, which every pass advances by an hour."""
+    seconds = itertools.count(0, 3_600)
+    monkeypatch.setattr(janitor_thread, "_seconds", lambda: next(seconds))
+
+
+@pytest.fixture
+def clear(tmp_path, clock):
     storage = open_storage(tmp_path)
     settings = resolve_settings({"spark.forebay.retention": "5"})
 
@@ -33,6 +41,18 @@ def test_it_is_due_every_so_many_versions_in_subtask_0(clear):
     assert not any(started.values())
     assert not clear(5, subtask=1)
     assert clear(5)
+
+
+def test_a_pass_pauses_for_a_tenth_of_the_minimum_age(clear, monkeypatch, done):
+    seconds = [0.0]
+    monkeypatch.setattr(janitor_thread, "_seconds", lambda: seconds[0])
+    assert clear(5)
+    done(janitor_thread._pool)
+    seconds[0] = 359.0
+    assert not clear(10)
+    seconds[0] = 360.0
+    assert clear(15)
+    done(janitor_thread._pool)
 
 
 def test_one_pass_at_a_time(clear, monkeypatch, done):

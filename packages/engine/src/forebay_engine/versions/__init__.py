@@ -16,10 +16,10 @@ if TYPE_CHECKING or not import_on_first_use(__name__):
         VersionReader as VersionReader,
         open_version as open_version,
     )
+    from forebay_engine.versions.cleaning.cadence import is_due as is_due
     from forebay_engine.versions.cleaning.janitor import (
         Janitor as Janitor,
         JanitorPass as JanitorPass,
-        is_due as is_due,
     )
     from forebay_engine.versions.format.checkpoint import Checkpoint as Checkpoint
     from forebay_engine.versions.format.epochs import RunIdentity as RunIdentity

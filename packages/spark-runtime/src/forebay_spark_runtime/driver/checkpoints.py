@@ -15,7 +15,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 
 from forebay_engine.versions import Checkpoint
-from forebay_engine.versions.cleaning.janitor import pass_every
+from forebay_engine.versions.cleaning.cadence import pass_every
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.settings import PREFIX, resolve_settings
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
+from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from forebay_engine.versions.cleaning.cadence import FolderPasses, is_due, pass_every
 from forebay_engine.versions.cleaning.deletions import one_line
-from forebay_engine.versions.cleaning.janitor import Janitor, is_due, pass_every
+from forebay_engine.versions.cleaning.janitor import Janitor
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.plugins import plugins
@@ -22,8 +25,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_MOST_FOLDERS: Final = 64
+
 _at_work: Final[set[str]] = set()
 """The folders that threads of this process are sweeping."""
+_passes: Final[OrderedDict[str, FolderPasses]] = OrderedDict()
+"""Folder → the passes of this process over it, of the folders that were swept last."""
 _lock: Final = threading.Lock()
 _pool: Final = DaemonPool("forebay-janitor")
 
@@ -39,7 +46,8 @@ def clear_if_due(
 ) -> bool:
     """Start a janitor pass over an operator's folder if one is due; return whether it started.
 
-    No pass starts while another pass over the folder is running in this process.
+    No pass starts while another pass over the folder is running in this process, nor within a part
+    of the minimum age after one began here (`cadence`).
 
     :param storage: the operator's folder.
     :param run_key: the key of the run that committed.
@@ -50,15 +58,18 @@ def clear_if_due(
     """
     if not is_due(version, subtask, pass_every(settings["retention"]), opened=opened):
         return False
+    min_age = timedelta(seconds=settings["janitor.min-age"])
     with _lock:
-        if storage.url in _at_work:
+        passes = _passes_over(storage.url)
+        if storage.url in _at_work or not passes.may_begin(min_age):
             return False
         _at_work.add(storage.url)
     janitor = Janitor(
         storage,
         run_key=run_key,
         retention=settings["retention"],
-        min_age=timedelta(seconds=settings["janitor.min-age"]),
+        min_age=min_age,
+        remembered=passes.remembered,
     )
     clear = functools.partial(
         plugins().backend(settings["state.backend"]).clear,
@@ -67,10 +78,26 @@ def clear_if_due(
         retry_budget_s=settings["storage.retry-budget"],
     )
     sweep = functools.partial(_sweep, janitor, clear, storage.url, version)
-    if not (begun := _pool.do_if_possible(sweep)):
-        with _lock:
+    begun = _pool.do_if_possible(sweep)
+    with _lock:
+        if begun:
+            passes.begun()
+        else:
             _at_work.discard(storage.url)
     return begun
+
+
+def _passes_over(url: str) -> FolderPasses:
+    """Return what this process knows of a folder; call it with the lock."""
+    passes = _passes.setdefault(url, FolderPasses(_seconds))
+    _passes.move_to_end(url)
+    while len(_passes) > _MOST_FOLDERS:
+        _passes.popitem(last=False)
+    return passes
+
+
+def _seconds() -> float:
+    return time.monotonic()
 
 
 def finish_pass() -> None:

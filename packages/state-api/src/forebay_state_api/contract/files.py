@@ -53,7 +53,12 @@ class ParentState:
 
 @attrs.frozen(kw_only=True)
 class CommittedState:
-    """The durable result of a backend's commit; it goes into the manifest."""
+    """The durable result of a backend's commit; it goes into the manifest.
+
+    It names only files that a parent named or protected, and files whose names were made for the
+    version that is committed (`file_names`). The janitor relies on it: a file that the manifests of
+    a version have stopped naming may be deleted, although later versions follow.
+    """
 
     files: Sequence[StateFile]
     """All files that the version needs, oldest first within a key group."""

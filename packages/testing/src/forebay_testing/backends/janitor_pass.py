@@ -8,7 +8,10 @@ from typing import Any
 
 from forebay_engine.versions import Janitor, RestoreFrom
 from forebay_engine.versions.choosing.savepoints import create_savepoint
+from forebay_engine.versions.format.manifest import is_named, read_manifest
+from forebay_engine.versions.format.markers import list_version
 from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.contract.file_names import data_version
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage import ForwardingStorage
@@ -52,6 +55,23 @@ class ClearingTests(BackendSubject):
         assert max(counts[_BATCHES // 2 :]) <= max(counts[: _BATCHES // 2]), counts
         job.restart()
         assert job.scripts([(key, [("v.value",)]) for key in "abcdef"]) == [[_BATCHES - 1]] * 6
+
+    def test_a_manifest_names_files_of_its_version_and_what_its_parents_named(
+        self, new_job: NewJob
+    ) -> None:
+        """`CommittedState` promises it; the janitor reads few manifests because of it."""
+        job = new_job(ValueStateDescriptor("v", int), parallelism=2)
+        named: dict[str, frozenset[str]] = {}
+        for number in range(_BATCHES):
+            if number == _BATCHES // 2:
+                job.restart(parallelism=3)
+            job.scripts([(key, [("v.update", number)]) for key in "abcdef"])
+            for made in list_version(job.storage, job.batch_id).manifests:
+                manifest = read_manifest(job.storage, made.name)
+                before = frozenset[str]().union(*(named[parent] for parent in manifest.parents))
+                named[manifest.id] = manifest.names
+                older = [n for n in manifest.names if data_version(n) != manifest.made.version]
+                assert [name for name in older if not is_named(name, before)] == []
 
     def test_savepoints_and_forks_keep_what_they_need(
         self,

@@ -1,10 +1,11 @@
 """The janitor: the only component that deletes state, and only state that nobody can open any more.
 
 In one pass the floor is the caller's own committed version minus the retention, and the *base* is
-the version of the caller's timeline at the floor. The pass first deletes markers and manifests of
-versions below the base, whose figures it puts into the history, then files that no manifest named
-when the pass began; so a file outlives the manifests that named it by at least one pass. These are
-files for versions below the base, and for later versions that nobody has begun: a task puts its
+the version of the caller's timeline at the floor. The pass first deletes files that no manifest
+named when the pass began, and then markers and manifests of versions below the base, whose figures
+it puts into the history; so a file outlives the manifests that named it by at least one pass. The
+files are those of versions below the base from which earlier passes have deleted (`clearing_marks`,
+`named_files`), and those for later versions that nobody has begun: a task puts its
 marker before it writes, but whoever may submit compactions chooses their folders. Pinned files
 stay, as does every object that is younger than the minimum age by the store's clock. Before each
 batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
@@ -23,10 +24,13 @@ import attrs
 from forebay_engine.versions.choosing.forks import release_unused
 from forebay_engine.versions.choosing.pins import PinEntry, list_pins, newest_renewals, pinned_files
 from forebay_engine.versions.choosing.timeline import timeline_version
+from forebay_engine.versions.cleaning.clearing_marks import cleared_below, put_mark
 from forebay_engine.versions.cleaning.deleted_figures import forgotten, remember
+from forebay_engine.versions.cleaning.named_files import NamedFiles
+from forebay_engine.versions.cleaning.remembered import Remembered
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
-from forebay_engine.versions.format.manifest import is_named, read_manifest
+from forebay_engine.versions.format.manifest import is_named
 from forebay_engine.versions.format.markers import Made
 from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.contract.file_names import (
@@ -36,7 +40,6 @@ from forebay_state_api.contract.file_names import (
     random_id,
     version_of,
 )
-from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -46,29 +49,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PASS_EVERY: Final = 10
-"""The most versions between two passes."""
 RECORD_AGE: Final = timedelta(days=7)
 """How long a run's record outlives its epoch entry: a driver that slept so long is still fenced."""
 
-_BATCH: Final = 100
-
-
-def pass_every(retention: int) -> int:
-    """Return the number of versions between two passes: the less is kept, the sooner one is due."""
-    return min(retention, PASS_EVERY)
-
-
-def is_due(
-    version: int, subtask: int, every: int = PASS_EVERY, *, opened: int | None = None
-) -> bool:
-    """Return whether ``subtask`` should run a pass after it made ``version`` from ``opened``.
-
-    ``opened`` defaults to the version before. Skipped versions count too: in ``foreachBatch`` an
-    operator may run only in every second batch.
-    """
-    before = version - 1 if opened is None else opened
-    return subtask == 0 and before // every < version // every
+_BATCH: Final = 1_000
+"""Objects deleted between two looks for a newer run: what S3 deletes with one request."""
 
 
 @attrs.frozen(kw_only=True)
@@ -98,14 +83,20 @@ class Janitor:
         min_age: timedelta,
         dry_run: bool = False,
         progress: Progress = SILENT,
+        remembered: Remembered | None = None,
     ) -> None:
-        """Keep ``retention`` versions below the committed one, and objects under ``min_age``."""
+        """Keep ``retention`` versions below the committed one, and objects under ``min_age``.
+
+        ``remembered`` is what earlier passes over this folder have read.
+        """
         self._storage = storage
         self._run_key = run_key
         self._retention = retention
         self._min_age = min_age
         self._dry_run = dry_run
         self._progress = progress
+        self._remembered = Remembered() if remembered is None else remembered
+        self._now: datetime | None = None
         self._deleted: list[str] = []
 
     def sweep(self, committed_version: int) -> JanitorPass:
@@ -135,32 +126,46 @@ class Janitor:
         return 0 if origin is None else origin.version
 
     def _clear(self, base: int, committed_version: int) -> None:
-        oldest = self._store_time() - self._min_age
+        self._now = self._store_time()
+        oldest = self._now - self._min_age
         versions = self._storage.list(layout.VERSIONS)
-        named = self._named_files(versions)
+        cleared = cleared_below(self._storage)
         data = self._storage.list(DATA)
-        doomed = [info for info in versions if _below(info, base) and info.modified <= oldest]
+        below = [info for info in versions if _below(info, base) and info.modified <= oldest]
+        pinned = _keeps_version(self._storage, self._active_pins())
+        doomed = [info for info in below if not pinned(info.name)]
         doomed.reverse()  # the oldest first: what is stored of a timeline has no holes meanwhile
-        self._remember(doomed)
-        self._delete(doomed, _keeps_version)
-        unnamed = [i for i in data if i.modified <= oldest and not is_named(i.name, named)]
+        named = self._named_files(versions, cleared, doomed)
+        if named is not None:
+            old = [info for info in data if info.modified <= oldest]
+            below_both = min(base, cleared)
+            useless = [i for i in old if _file_below(i, below_both) and not is_named(i.name, named)]
+            self._delete(useless, self._keeps_file)
         begun = {info.name.split("/")[1] for info in versions}
-        useless = [
-            info
-            for info in unnamed
-            if _file_below(info, base) or _is_of_no_version(info, committed_version, begun)
-        ]
-        self._delete(useless, _keeps_file)
+        later = [i for i in data if i.modified <= oldest]
+        later = [info for info in later if _is_of_no_version(info, committed_version, begun)]
+        self._delete(later, self._keeps_file)
+        self._clear_versions(doomed, cleared)
         self._clear_runs(versions, oldest)
         self._clear_marks(base, oldest)
         self._clear_pins(oldest)
-        if not self._dry_run:
+        if named is not None and not self._dry_run:
             self._deleted += release_unused(self._storage, named, oldest)
+
+    def _clear_versions(self, doomed: Sequence[ObjectInfo], cleared: int) -> None:
+        """Delete markers and manifests, after a mark above them and the history of their figures.
+
+        Files go before them: on a full disk they make room for both.
+        """
+        above = 1 + max((_version(info) or 0 for info in doomed), default=-1)
+        if not self._dry_run:
+            if above > cleared:
+                put_mark(self._storage, above, self._retention, self._min_age)
+            self._remember(doomed)
+        self._delete(doomed, _keeps_version)
 
     def _remember(self, doomed: Sequence[ObjectInfo]) -> None:
         """Put the figures of manifests that will be deleted into the history."""
-        if self._dry_run:
-            return
         keeps = _keeps_version(self._storage, self._active_pins())
         found = (Made.parse(info) for info in doomed if not keeps(info.name))
         remember(self._storage, [made for made in found if made is not None and made.manifest])
@@ -169,19 +174,19 @@ class Janitor:
         """Delete the history of versions that are too old to be remembered."""
         self._delete(forgotten(self._storage, committed_version), _keeps_nothing)
 
-    def _named_files(self, versions: Sequence[ObjectInfo]) -> frozenset[str]:
-        """Return every file and folder named by any stored manifest, of any run or attempt."""
-        made = (Made.parse(info) for info in versions)
-        manifests = [m.name for m in made if m is not None and m.manifest]
-        names: set[str] = set()
-        self._progress.stage("reading manifests", len(manifests))
-        for name in manifests:
-            self._progress.advance()
-            try:
-                names |= read_manifest(self._storage, name).names
-            except ObjectNotFoundError:  # deleted meanwhile
-                continue
-        return frozenset(names)
+    def _named_files(
+        self, versions: Sequence[ObjectInfo], cleared: int, doomed: Sequence[ObjectInfo]
+    ) -> frozenset[str] | None:
+        """Return at least the files of versions below ``cleared`` that stored manifests name.
+
+        ``None`` while an earlier pass has left manifests there that it should have deleted: this
+        pass deletes them, and the next one the files; or if another janitor is at work.
+        """
+        made = [one for info in versions if (one := Made.parse(info)) is not None]
+        left = {info.name for info in doomed if _below(info, cleared)}
+        if any(one.manifest and one.name in left for one in made):
+            return None
+        return NamedFiles(self._storage, self._remembered, self._progress).below(cleared, made)
 
     def _clear_runs(self, versions: Sequence[ObjectInfo], oldest: datetime) -> None:
         """Delete runs that left no state: first their entries, much later their records."""
@@ -250,11 +255,25 @@ class Janitor:
             raise _OvertakenError
 
     def _active_pins(self) -> Sequence[PinEntry]:
+        """Return the pins that held at the beginning of the pass, or were put since."""
         pins = newest_renewals(list_pins(self._storage))
-        if not pins:
-            return ()
-        now = self._store_time()
-        return [pin for pin in pins if not pin.expired(now)]
+        now = self._now
+        return pins if now is None else [pin for pin in pins if not pin.expired(now)]
+
+    def _keeps_file(
+        self, storage: ObjectStorage, pins: Sequence[PinEntry]
+    ) -> Callable[[str], bool]:
+        named: set[str] = set()
+        whole = -1
+        by_name = {pin.name: pin for pin in pins}
+        read = self._remembered.read(
+            storage, by_name, lambda storage, name: pinned_files(storage, by_name[name])
+        )
+        for pin, files in zip(pins, read, strict=True):
+            if files is None:
+                whole = max(whole, pin.version)
+            named |= files or frozenset()
+        return lambda name: is_named(name, named) or (data_version(name) or 0) <= whole
 
     def _store_time(self) -> datetime:
         """Return the store's time, by writing an object and reading its time."""
@@ -275,29 +294,22 @@ def _keeps_version(_: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str]
     return lambda name: any(name.startswith(folder) for folder in folders)
 
 
-def _keeps_file(storage: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str], bool]:
-    named: set[str] = set()
-    whole = -1
-    for pin in pins:
-        files = pinned_files(storage, pin)
-        if files is None:
-            whole = max(whole, pin.version)
-        named |= files or frozenset()
-    return lambda name: is_named(name, named) or (data_version(name) or 0) <= whole
-
-
 def _keeps_nothing(_: ObjectStorage, __: Sequence[PinEntry]) -> Callable[[str], bool]:
     return lambda _name: False
 
 
-def _below(info: ObjectInfo, base: int) -> bool:
-    version = version_of(info.name.split("/")[1])
-    return version is not None and version < base
+def _version(info: ObjectInfo) -> int | None:
+    return version_of(info.name.split("/")[1])
 
 
-def _file_below(info: ObjectInfo, base: int) -> bool:
-    version = data_version(info.name)
-    return version is not None and version < base
+def _below(info: ObjectInfo, version: int) -> bool:
+    of = _version(info)
+    return of is not None and of < version
+
+
+def _file_below(info: ObjectInfo, version: int) -> bool:
+    of = data_version(info.name)
+    return of is not None and of < version
 
 
 def _is_of_no_version(info: ObjectInfo, committed_version: int, begun: Collection[str]) -> bool:

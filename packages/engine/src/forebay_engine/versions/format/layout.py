@@ -17,6 +17,7 @@
         history/<inverted newest version>-<inverted oldest version>-<digest>
         sources/<id>
         final/<version>-<run key>
+        cleared/<version>-<retention>-<min age>
         probes/<random>
 
 Version numbers are inverted and written in fixed-width hex, so that the newest version comes first
@@ -49,6 +50,7 @@ SAVEPOINTS: Final = "savepoints"
 HISTORY: Final = "history"
 SOURCES: Final = "sources"
 FINAL: Final = "final"
+CLEARED: Final = "cleared"
 PROBES: Final = "probes"
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
