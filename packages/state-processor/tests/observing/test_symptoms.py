@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from forebay_engine.versions.choosing.pins import Pin
+from forebay_engine.versions.cleaning.clearing_marks import put_mark
 from forebay_engine.versions.format.blobs import FileBlob
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
 from forebay_state_api.contract.file_names import data_name
@@ -118,3 +122,26 @@ def test_slow_storage_says_which_requests_are_slow(job, storage):
         "the check before a manifest is written takes 400 ms each time, and a commit takes 700 "
         "ms to write its 20,000 bytes"
     )
+
+
+def test_the_janitor_is_behind_if_what_nothing_holds_is_far_older_than_its_age(job, clock, storage):
+    job.versions(1, 27, seconds=300)
+    assert symptoms_of(OperatorWatch(storage).view()) == [], "no pass has said what it keeps"
+    put_mark(storage, 1, 10, timedelta(hours=1))
+    assert symptoms_of(OperatorWatch(storage).view()) == []
+    job.version(28, seconds=300)
+    (found,) = symptoms_of(OperatorWatch(storage).view())
+    assert found.name == "The janitor is behind"
+    assert found.text.startswith(
+        "17 versions below the retention are stored, the oldest for 2.2 h, although"
+    )
+
+
+def test_what_a_pin_holds_is_no_backlog(job, clock, storage):
+    job.version(1)
+    with Pin(storage, 1):
+        put_mark(storage, 1, 10, timedelta(hours=1))
+        job.versions(2, 12, seconds=1_800)
+        assert symptoms_of(OperatorWatch(storage).view()) == []
+    (found,) = symptoms_of(OperatorWatch(storage).view())
+    assert found.name == "The janitor is behind"

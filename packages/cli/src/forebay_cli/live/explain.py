@@ -18,11 +18,12 @@ from forebay_state_processor.observing import HistoryReader, list_operator
 from forebay_state_processor.observing.evidence import Evidence
 from forebay_state_processor.observing.explaining import explain as explained
 from forebay_state_processor.observing.explaining import slowest_of
+from forebay_state_processor.observing.janitor_backlog import CHANGE, janitor_backlog
 
 if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_processor.observing import Timeline, VersionFigures
+    from forebay_state_processor.observing import OperatorListing, Timeline, VersionFigures
     from forebay_state_processor.reading.version_choice import ReadFrom
 
 _COMPARED: Final = 100
@@ -42,9 +43,11 @@ def explain(*, batch: int | None, read: ReadFrom, as_json: bool) -> None:
     """Say in one paragraph why a micro-batch took long, and what changes it.
 
     It names the slowest phase and subtask, the likely cause and the setting, with their numbers.
+    It also says if the janitor is behind.
     """
     storage = read.storage
-    timeline = _timeline(storage, batch)
+    listing = list_operator(storage)
+    timeline = _timeline(storage, listing, batch)
     if not timeline.versions:
         raise nothing_stored(storage, read.uid)
     version = _chosen(timeline, batch, storage.url)
@@ -54,17 +57,19 @@ def explain(*, batch: int | None, read: ReadFrom, as_json: bool) -> None:
             f"the times of batch {version.batch} in {storage.url} were not measured: an older "
             "release, or another runtime, made it"
         )
-    found = explained(evidence)
+    found, backlog = explained(evidence), janitor_backlog(listing)
     if as_json:
-        print_json({"query": read.query, "uid": read.uid, **attrs.asdict(found)})
+        shown = {**attrs.asdict(found), "janitor_backlog": backlog}
+        print_json({"query": read.query, "uid": read.uid, **shown})
         return
     click.echo(f"{read.query} / {read.uid}")
     click.echo(found.text)
+    if backlog is not None:
+        click.echo(f"Besides, the janitor is behind: {backlog}. What changes it: {CHANGE}.")
 
 
-def _timeline(storage: ObjectStorage, batch: int | None) -> Timeline:
+def _timeline(storage: ObjectStorage, listing: OperatorListing, batch: int | None) -> Timeline:
     """Return the versions that are needed: the newest ones, and back to that before the batch's."""
-    listing = list_operator(storage)
     newest = listing.timeline.newest
     back = 0 if newest is None or batch is None else newest.version - batch + 1
     return HistoryReader(storage).timeline(listing, min(KEPT_VERSIONS, max(_COMPARED, back)))

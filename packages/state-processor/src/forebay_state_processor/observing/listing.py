@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_engine.versions.choosing.pins import FOREVER, PinEntry, newest_renewals, pins_among
+from forebay_engine.versions.cleaning.clearing_marks import ClearingMark, marks_among
 from forebay_engine.versions.cleaning.deleted_figures import HistoryBlock
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.epochs import EpochEntry, Epochs
@@ -69,6 +70,11 @@ class OperatorListing:
     def compactions(self) -> Sequence[CompactionFolder]:
         """The compaction jobs that have begun, the newest version first."""
         return compactions_of(self.below(DATA))
+
+    @cached_property
+    def clearing(self) -> ClearingMark | None:
+        """The highest mark of the janitor; ``None`` before the first pass that deletes versions."""
+        return next(iter(marks_among(self.below(layout.CLEARED))), None)
 
     @property
     def pins(self) -> Sequence[PinEntry]:

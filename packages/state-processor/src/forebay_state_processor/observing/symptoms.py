@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from forebay_state_processor.observing.evidence import FEWEST_ROWS
+from forebay_state_processor.observing.janitor_backlog import CHANGE, janitor_backlog
 from forebay_state_processor.observing.quantities import share_text
 from forebay_state_processor.observing.slow_writes import SLOW_WRITE_MS, did_more, wrote_little
 
@@ -119,6 +120,13 @@ def _runs(view: OperatorView) -> Sequence[int]:
     return [runs for one in recent if (runs := one.count("runs_max")) is not None]
 
 
+def _janitor_behind(view: OperatorView) -> Symptom | None:
+    text = janitor_backlog(view.listing)
+    if text is None:
+        return None
+    return Symptom(name="The janitor is behind", text=text, change=CHANGE)
+
+
 def _hot_key(view: OperatorView) -> Symptom | None:
     hot, newest = view.hot_key_groups(1), view.newest
     if newest is None or hot is None or not hot.rows:
@@ -188,6 +196,7 @@ def _sum(versions: Sequence[VersionFigures], key: str) -> int | None:
 _RULES: Final[Sequence[Callable[[OperatorView], Symptom | None]]] = (
     _storage_slow,
     _compaction_behind,
+    _janitor_behind,
     _hot_key,
     _timers_leak,
     _state_grows,
