@@ -1,4 +1,4 @@
-"""When the janitor of a job runs: after so many versions, and not more often than its age allows.
+"""Decide when the janitor of a job runs: by versions, and not more often than its age allows.
 
 A pass lists all that is stored, which for a fast stream is as much as the minimum age holds. So a
 process waits a part of that age between two passes; what is stored grows by that part.

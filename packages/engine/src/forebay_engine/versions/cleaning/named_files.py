@@ -10,7 +10,7 @@ ones name. Everything that was ever put at or above the clearing mark is stored
   nothing, or another operator's state, all manifests of that first version;
 * all manifests of imports, which name files of the version that they replace.
 
-A run's record says what its first version opened. `docs/decisions/0042` has the argument.
+A run's record states what its first version opened. `docs/decisions/0042` has the argument.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What passes of one process have read of an operator's immutable objects, so far as it fits."""
+"""A bounded memory of the immutable objects that passes of one process have read."""
 
 from __future__ import annotations
 
