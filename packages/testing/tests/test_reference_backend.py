@@ -1,7 +1,7 @@
 """The reference backend is the kit's second subject: its reads wait, on other threads.
 
-By default it runs what the engine decides, and the parts whose reads may wait, on a third of the
-heap backend's examples. `slow` has the whole kit.
+By default it runs the parts whose reads may wait, on a third of the heap backend's examples. `slow`
+has the whole kit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from forebay_testing import StateBackendTests
-from forebay_testing.backends import EngineTests, PropertyTests
+from forebay_testing.backends import PropertyTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.forks import ForkTests
@@ -63,10 +63,6 @@ namespaces in every style.
 """
 
 
-class TestEngine(OfReference, EngineTests):
-    """Decisions of the engine, which every backend gets from it."""
-
-
 class TestReferenceBackend(
     OfReference, *(part for part in StateBackendTests.__bases__ if part not in OF_OTHERS)
 ):
@@ -91,7 +87,7 @@ class TestReferenceBackend(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-class TestAll(OfReference, EngineTests, StateBackendTests):
+class TestAll(OfReference, StateBackendTests):
     """The whole kit, in every manner."""
 
 

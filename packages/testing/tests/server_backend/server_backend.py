@@ -25,7 +25,7 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError, Objec
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
 from forebay_state_api.settings import Setting
 
-from ..kit_faults.sqlite_backend import SqliteBackend  # noqa: TID252 - tests are no packages
+from ..kit_faults.sqlite_backend import SqliteBackend
 
 
 class Server:

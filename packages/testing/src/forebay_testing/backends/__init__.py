@@ -1,7 +1,8 @@
 """The conformance kit, one module per part of the contract.
 
-`StateBackendTests` has all tests that involve a backend. `EngineTests` has the decisions that the
-engine makes before it calls a backend; it needs to run on one backend only.
+`StateBackendTests` has all of them: what a backend decides, and a restart and a rescale of what the
+engine stores in its tables and versions. What the engine decides before it asks a backend is tested
+with the engine.
 
 pytest rewrites the kit's assertions, as in any test; this must be requested before the modules are
 imported.
@@ -16,7 +17,6 @@ _PARTS = (
     "awaitables",
     "cleanup",
     "damage",
-    "declaring",
     "failing",
     "forks",
     "futures",
@@ -55,7 +55,6 @@ from forebay_testing.backends.aliasing import AliasingTests
 from forebay_testing.backends.awaitables import AwaitableTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.damage import DamageTests
-from forebay_testing.backends.declaring import DeclarationTests
 from forebay_testing.backends.failing import FailureTests
 from forebay_testing.backends.forks import ForkTests
 from forebay_testing.backends.futures import FutureTests
@@ -63,11 +62,11 @@ from forebay_testing.backends.generations import GenerationTests
 from forebay_testing.backends.histories import HistoryTests
 from forebay_testing.backends.iterators import IteratorTests
 from forebay_testing.backends.janitor_pass import ClearingTests
-from forebay_testing.backends.kinds import KeysOfMapsTests, KindRefusalTests, KindTests
+from forebay_testing.backends.kinds import KeysOfMapsTests, KindTests
 from forebay_testing.backends.machine import StateMachineTests
-from forebay_testing.backends.migration import MigrationRefusalTests, MigrationTests
+from forebay_testing.backends.migration import MigrationTests
 from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
-from forebay_testing.backends.operator_state import CheckpointListenerTests, OperatorStateTests
+from forebay_testing.backends.operator_state import OperatorStateTests
 from forebay_testing.backends.order import OrderTests
 from forebay_testing.backends.overlapping import OverlapTests
 from forebay_testing.backends.readers import ReaderTests
@@ -77,12 +76,11 @@ from forebay_testing.backends.search import fresh_seed
 from forebay_testing.backends.sorted_maps import SortedMapTests
 from forebay_testing.backends.steps import ProgramTests, StepTests
 from forebay_testing.backends.stored_cells import StoredCells
-from forebay_testing.backends.subject import MANNERS, Manner
 from forebay_testing.backends.tables import CommitTests, TableTests
 from forebay_testing.backends.timelines import TimelineTests
 from forebay_testing.backends.timer_histories import TimerHistoryTests
-from forebay_testing.backends.timers import TimerRefusalTests, TimerTests
-from forebay_testing.backends.ttl import TtlDeclarationTests, TtlTests
+from forebay_testing.backends.timers import TimerTests
+from forebay_testing.backends.ttl import TtlTests
 from forebay_testing.backends.ttl_switch import TtlSwitchTests
 from forebay_testing.backends.versions import VerificationTests, VersionTests
 from forebay_testing.backends.visits import VisitTests
@@ -116,6 +114,7 @@ class StateBackendTests(
     RescaleTests,
     VisitTests,
     ReaderTests,
+    OperatorStateTests,
     TimerTests,
     NamespacedTimerTests,
     VersionTests,
@@ -131,21 +130,4 @@ class StateBackendTests(
     """Everything that a state backend has to do; see `forebay_testing`."""
 
 
-class EngineTests(
-    DeclarationTests,
-    KindRefusalTests,
-    TtlDeclarationTests,
-    TimerRefusalTests,
-    MigrationRefusalTests,
-    OperatorStateTests,
-    CheckpointListenerTests,
-):
-    """Decisions of the engine, on any backend; list it before `StateBackendTests`."""
-
-    @pytest.fixture(params=list(MANNERS))
-    def some_manner(self, request: pytest.FixtureRequest) -> Manner:
-        """Every manner, since styles are the engine's business."""
-        return MANNERS[request.param]
-
-
-__all__ = ["EngineTests", "PropertyTests", "StateBackendTests", "StoredCells", "fresh_seed"]
+__all__ = ["PropertyTests", "StateBackendTests", "StoredCells", "fresh_seed"]

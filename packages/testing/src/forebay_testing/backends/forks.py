@@ -12,7 +12,6 @@ from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig
-from forebay_testing.backends.operator_state import Kept, all_three, write_three
 from forebay_testing.backends.rescale import KEYS
 from forebay_testing.backends.subject import SECOND, BackendSubject, NewJob
 from forebay_testing.backends.ttl import DEFAULT, EMPTY, READS, TTL, WRITES, WRITTEN, states_with
@@ -141,33 +140,6 @@ class ForkTests(BackendSubject):
     def test_another_max_parallelism(self, source: KeyedJob, fork_of: Any) -> None:
         with pytest.raises(ConfigurationError, match="max_parallelism=8"):
             fork_of(source, max_parallelism=16).do(KEYS[15], ("v.value",))
-
-    def test_operator_state_comes_along(self, new_job: NewJob) -> None:
-        source = new_job(parallelism=2, query="source")
-        source.run(Kept(all_three, write_three), [])
-        fork = new_job(parallelism=3, query="fork", restore=RestoreFrom("source"))
-        function = Kept(all_three)
-        fork.run(function, [])
-        assert [function.seen[n]["list"] for n in range(3)] == [[0], [10], [11]]
-        assert function.seen[2]["union"] == ["subtask 0", "subtask 1"]
-        assert all(seen["restored"] for seen in function.seen.values())
-        without = new_job(query="other", restore=RestoreFrom("source"))
-        with pytest.raises(StateMigrationError, match="'broadcast', 'list', 'union'"):
-            without.run(Kept(lambda _: {}), [])
-
-    def test_large_operator_state_is_not_copied(self, new_job: NewJob) -> None:
-        source = new_job(query="source")
-        numbers = list(range(20_000))
-        source.run(Kept(all_three, lambda states, _: states["list"].update(numbers)), [])
-        fork = new_job(query="fork", restore=RestoreFrom("source"))
-        for _ in range(2):
-            fork.restart()
-            function = Kept(all_three)
-            fork.run(function, [])
-            _sweep(source)
-            assert function.seen[0]["list"] == numbers
-        assert fork.storage.list("data") == []
-        assert len(source.storage.list("data")) == 1
 
     @pytest.mark.parametrize("parallelism", [1, 4])
     def test_from_and_to_another_backend(

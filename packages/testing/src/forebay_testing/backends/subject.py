@@ -116,7 +116,7 @@ class BackendSubject:
 
     @pytest.fixture(params=["synchronous", "tight"])
     def some_manner(self, request: pytest.FixtureRequest) -> Manner:
-        """The same where only the engine sees the style; `EngineTests` has all of them."""
+        """The same where only the engine sees the style."""
         return MANNERS[request.param]
 
     @pytest.fixture(params=list(ENGINES))

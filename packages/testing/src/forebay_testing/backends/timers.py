@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from forebay_state_api.contract.backend import NO_TIME
-from forebay_state_api.errors import ConfigurationError, FunctionError, StateAccessError
+from forebay_state_api.errors import FunctionError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.job.functions import KeyedCoProcessFunction, KeyedProcessFunction
@@ -552,67 +552,6 @@ class TimerTests(BackendSubject):
         job.clock.advance(10 * SECOND)
         assert job.run(Recorded(lambda *_: None, lambda *_: None), [row("k")]) == []
         assert run(10) == [("a", 5)]
-
-
-class TimerRefusalTests(BackendSubject):
-    """Refusals of the engine itself; they need one backend only, see `EngineTests`."""
-
-    def test_a_function_without_on_timer_has_no_timers(self, new_job: NewJob) -> None:
-        def register(function: Any, row: Any, ctx: RuntimeContext) -> None:
-            ctx.timers.register_processing_time(at(5))
-
-        with pytest.raises(ConfigurationError, match="on_timer"):
-            new_job().run(Recorded(lambda *_: None, register), [("k",)])
-
-    def test_event_time_needs_a_column(self, new_job: NewJob) -> None:
-        with pytest.raises(ConfigurationError, match="event_time="):
-            new_job().run(TimerFunction(), [row("a", 5, domain=EVENT)])
-
-    @pytest.mark.parametrize(
-        ("time", "error"),
-        [(datetime(2024, 1, 1), ValueError), (5, TypeError)],  # noqa: DTZ001 - refused
-    )
-    def test_a_time_is_an_instant(self, new_job: NewJob, time: Any, error: Any) -> None:
-        class Wrong(TimerFunction):
-            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
-                with pytest.raises(error, match="time zone"):
-                    ctx.timers.register_processing_time(time)
-
-        new_job().run(Wrong(), [row("a")])
-
-    @pytest.mark.parametrize("method", ["register", "replace", "async_replace"])
-    @pytest.mark.parametrize(
-        "time",
-        [
-            datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12))),
-            datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12))),
-        ],
-        ids=str,
-    )
-    def test_a_time_that_on_timer_cannot_have_is_refused(
-        self, new_job: NewJob, time: datetime, method: str
-    ) -> None:
-        class Wrong(TimerFunction):
-            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
-                with pytest.raises(ValueError, match="in the years 1 to 9999 in UTC"):
-                    getattr(ctx.timers, f"{method}_processing_time")(time)
-
-        new_job().run(Wrong(), [row("a")])
-
-    def test_no_key_is_current_in_open(self, new_job: NewJob) -> None:
-        class Early(TimerFunction):
-            def open(self, context: RuntimeContext) -> None:
-                context.timers.register_processing_time(at(5))
-
-        with pytest.raises(StateAccessError, match="no current key"):
-            new_job().run(Early(), [row("a")])
-
-    def test_the_names_of_their_tables_are_taken(self, new_job: NewJob) -> None:
-        def opened(function: Any, context: RuntimeContext) -> None:
-            context.get_state(ValueStateDescriptor("__timers__", int))
-
-        with pytest.raises(ConfigurationError, match="__timers__"):
-            new_job().run(Recorded(opened, lambda *_: None), [("k",)])
 
 
 class Timeless(ManualClock):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from forebay_state_api.contract.changes import ABSENT
-from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -21,8 +20,6 @@ from forebay_state_api.job.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.job.ttl import (
-    CleanupInBackground,
-    CleanupOnRead,
     StateTtlConfig,
     StateVisibility,
     UpdateType,
@@ -343,29 +340,3 @@ class TtlTests(BackendSubject):
         job.clock.advance(-TTL)
         assert job.do("k", *READS) == EMPTY, "what was cleaned up does not come back"
         assert job.do("other", *READS) == WRITTEN
-
-
-class TtlDeclarationTests(BackendSubject):
-    """Refused TTL configurations, and the time of the refusal."""
-
-    @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(seconds=-1)])
-    def test_a_ttl_is_positive(self, ttl: timedelta) -> None:
-        with pytest.raises(ValueError, match="positive"):
-            StateTtlConfig(ttl)
-
-    @pytest.mark.parametrize("position", range(6), ids=["v", "l", "m", "r", "a", "s"])
-    @pytest.mark.parametrize("before", ["with", "without"])
-    def test_switching_ttl_on_or_off(self, new_job: NewJob, position: int, before: str) -> None:
-        on = states_with(StateTtlConfig(TTL))[position]
-        off = states_with(StateTtlConfig(TTL))[position]
-        off.ttl = None
-        first, second = (on, off) if before == "with" else (off, on)
-        job = new_job(first)
-        job.do("k", WRITES[position])
-        job.descriptors = [second]
-        job.restart()
-        with pytest.raises(StateMigrationError, match=f"'{on.name}'.*TTL"):
-            job.do("k", READS[position])
-
-    def test_the_default_is_on_read_and_in_the_background(self) -> None:
-        assert StateTtlConfig(TTL).cleanup == (CleanupOnRead(), CleanupInBackground())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-
 import pytest
 
 from forebay_state_api.errors import ConfigurationError, StateAccessError
@@ -13,24 +10,25 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    StateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_testing.backends.kinds import add
-from forebay_testing.backends.subject import SECOND, BackendSubject, Mean, NewJob, Recorded
+from forebay_testing.backends.subject import SECOND, Mean, Recorded
 from forebay_testing.scripts import declared
 
-TTL: Final = StateTtlConfig(SECOND)
-VALUE: Final = ValueStateDescriptor("s", int)
+from ..subjects import OnReference
+
+TTL = StateTtlConfig(SECOND)
+VALUE = ValueStateDescriptor("s", int)
 
 
 class Rounded(Mean):
     """A function that differs from the one above it."""
 
 
-class DeclarationTests(BackendSubject):
+class TestDeclaring(OnReference):
     """Declaring states, and using them where there is no key."""
 
     @pytest.mark.parametrize(
@@ -57,9 +55,7 @@ class DeclarationTests(BackendSubject):
             ),
         ],
     )
-    def test_two_descriptors_that_disagree_under_one_name(
-        self, new_job: NewJob, first: StateDescriptor, second: StateDescriptor, wherein: str
-    ) -> None:
+    def test_two_descriptors_that_disagree_under_one_name(self, new_job, first, second, wherein):
         with pytest.raises(ConfigurationError, match=f"disagree under the name 's', in {wherein}"):
             new_job(first, second).do("k", ("s.clear",))
 
@@ -73,19 +69,17 @@ class DeclarationTests(BackendSubject):
             lambda: AggregatingStateDescriptor("s", Mean()),
         ],
     )
-    def test_one_descriptor_made_twice_is_one_state(
-        self, new_job: NewJob, made: Callable[[], StateDescriptor]
-    ) -> None:
-        states: list[Any] = []
+    def test_one_descriptor_made_twice_is_one_state(self, new_job, made):
+        states = []
 
-        def opened(function: Any, context: Any) -> None:
+        def opened(function, context):
             states.extend(declared(context, made()) for _ in range(2))
 
         new_job().run(Recorded(opened, lambda *_: None), [("k",)])
         assert states[0] is states[1]
 
-    def test_a_state_that_is_declared_late_is_refused(self, new_job: NewJob) -> None:
-        def late(function: Any, row: Any, ctx: Any) -> None:
+    def test_a_state_that_is_declared_late_is_refused(self, new_job):
+        def late(function, row, ctx):
             ctx.get_state(ValueStateDescriptor("late", int))
 
         with pytest.raises(ConfigurationError, match=r"late.*open"):
@@ -108,8 +102,8 @@ class DeclarationTests(BackendSubject):
             lambda f: f.l.clear(),
         ],
     )
-    def test_access_without_a_current_key_says_so(self, new_job: NewJob, access: Any) -> None:
-        def opened(function: Any, context: Any) -> None:
+    def test_access_without_a_current_key_says_so(self, new_job, access):
+        def opened(function, context):
             function.v = context.get_state(ValueStateDescriptor("v", int))
             function.l = context.get_list_state(ListStateDescriptor("l", int))
             function.m = context.get_map_state(MapStateDescriptor("m", str, int))
@@ -124,13 +118,11 @@ class DeclarationTests(BackendSubject):
         "misuse",
         [
             lambda context: context.set_current_namespace("w"),
-            lambda context: StateFuture[None]().then_accept(lambda _: None),
+            lambda context: StateFuture().then_accept(lambda _: None),
         ],
         ids=["namespace", "future"],
     )
-    def test_what_belongs_to_a_record_is_refused_without_one(
-        self, new_job: NewJob, misuse: Any
-    ) -> None:
+    def test_what_belongs_to_a_record_is_refused_without_one(self, new_job, misuse):
         function = Recorded(lambda _, context: misuse(context), lambda *_: None)
         message = r"no current record: a namespace is set, .*not in open\(\)"
         with pytest.raises(StateAccessError, match=message):
