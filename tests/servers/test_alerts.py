@@ -11,7 +11,7 @@ from forebay_engine.versions.format.figures import PHASES
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing import DirectoryWatch
 
-from ..on_call.incidents import (  # noqa: TID252 - tests are no packages
+from ..on_call.incidents import (
     INCIDENTS,
     ORDINARY,
     RemindOnly,
