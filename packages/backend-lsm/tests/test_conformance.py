@@ -16,14 +16,12 @@ import pytest
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.storage.opening import open_storage
-from forebay_testing import FaultyStorage, StateBackendTests, Style, late_backend
+from forebay_testing import FaultyStorage, StateBackendTests, late_backend
 from forebay_testing.backends import PropertyTests
-from forebay_testing.backends.awaitables import AwaitableTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.failing import FailureTests
 from forebay_testing.backends.forks import ForkTests
-from forebay_testing.backends.futures import FutureTests
 from forebay_testing.backends.generations import GenerationTests
 from forebay_testing.backends.iterators import PAGES, IteratorTests
 from forebay_testing.backends.janitor_pass import ClearingTests
@@ -36,7 +34,6 @@ from forebay_testing.backends.readers import ReaderTests
 from forebay_testing.backends.replay import ReplayTests
 from forebay_testing.backends.rescale import RescaleTests
 from forebay_testing.backends.search import fresh_seed
-from forebay_testing.backends.steps import StepTests
 from forebay_testing.backends.subject import ENGINES, MANNERS, memory_storage
 from forebay_testing.backends.timelines import TimelineTests
 from forebay_testing.backends.timers import TimerTests
@@ -79,12 +76,11 @@ IN_MEMORY = (
     ClearingTests,
     TimelineTests,
 )
-OF_THE_ENGINE = (StepTests, AwaitableTests)
-OTHERS = {*IN_MEMORY, *OF_THE_ENGINE, VersionTests, GenerationTests, DamageTests}
+OTHERS = {*IN_MEMORY, VersionTests, GenerationTests, DamageTests}
 """Parts that run with a tiny cache in `slow` only, since it takes them four times as long.
 
 Most run with defaults. ``files/test_damage.py`` damages the files of this backend, and the heap
-backend's tests everything else. Steps of the engine run on the reference backend, which waits, too.
+backend's tests everything else.
 """
 
 
@@ -129,24 +125,12 @@ class Uncached(OfLsm):
 class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part not in OTHERS)):
     """Run the kit with a tiny cache in memory: it spills, evicts and compacts.
 
-    A backend answers at once or is waited for; the heap backend, the reference backend and `slow`
-    have all styles, engines and pages.
+    The heap backend, the reference backend and `slow` have all engines and pages.
     """
 
     # The heap backend has all examples by default, `TestSearchTiny` ten times as many.
-    history_examples = 2
-    timer_examples = 4
     machine_examples = 8
-    program_examples = 4
     order_examples = 2
-
-    @pytest.fixture(params=["synchronous", "tight"])
-    def manner(self, request):
-        return MANNERS[request.param]
-
-    @pytest.fixture(params=["tight"])
-    def some_manner(self, request):
-        return MANNERS[request.param]
 
     @pytest.fixture(params=["tight"])
     def engine_settings(self, request):
@@ -303,7 +287,7 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
     )
 
     @pytest.fixture(params=["tight"])
-    def some_manner(self, request):
+    def manner(self, request):
         return MANNERS[request.param]
 
 
@@ -358,7 +342,7 @@ class TestSearchTiny(TinyCache, OnLocalStorage, PropertyTests):
 
 
 @slow_kit
-class TestLate(FutureTests, IteratorTests, KindTests, OrderTests, TtlTests):
+class TestLate(IteratorTests, KindTests, OrderTests, TtlTests):
     """Run the kit with reads that are answered late and out of order."""
 
     @pytest.fixture
@@ -389,11 +373,7 @@ class OnSlowStorage(OfLsm):
     def engine_settings(self):
         return ENGINES["defaults"]
 
-    @pytest.fixture
-    def some_manner(self):
-        return MANNERS["coroutine"]
-
-    @pytest.fixture(params=[style.value for style in Style if style.value in MANNERS])
+    @pytest.fixture(params=["synchronous", "coroutine"])
     def manner(self, request):
         return MANNERS[request.param]
 

@@ -1,4 +1,4 @@
-"""Backends for tests with the fixtures of the kit: one whose reads wait, and one in memory."""
+"""Backends, and a clock, for tests with the fixtures of the kit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 
 from forebay_backend_heap import HeapBackend
 from forebay_backend_heap.cache import CACHE
+from forebay_state_api.contract.backend import NO_TIME
 from forebay_testing.backends.subject import BackendSubject
+from forebay_testing.clock import ManualClock
 from forebay_testing.reference import ReferenceBackend
 
 
@@ -28,3 +30,19 @@ class OnHeap(BackendSubject):
     @pytest.fixture
     def forget(self):
         return CACHE.clear
+
+
+class OnBoth(OnHeap):
+    """Each of them."""
+
+    @pytest.fixture(params=[ReferenceBackend, HeapBackend], ids=lambda backend: backend.name)
+    def backend_class(self, request):
+        return request.param
+
+
+class Timeless(ManualClock):
+    """The clock of a subtask without rows, which gets no time from Spark."""
+
+    @property
+    def now_us(self):
+        return NO_TIME

@@ -35,7 +35,7 @@ def test_ten_lines_are_enough(tmp_path):
         "    def backend_class(self):\n"
         "        return Forgetful\n"
     )
-    chosen = "class_says or test_then_apply"
+    chosen = "class_says or what_was_last_stored"
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, tmp_path],
         capture_output=True,
@@ -47,8 +47,8 @@ def test_ten_lines_are_enough(tmp_path):
     assert "TestNothing has to override the fixture backend_class" in result.stdout
     assert "2 failed, 4 passed" in result.stdout, result.stdout
     assert "3 errors" in result.stdout
-    assert "then apply [tight]\n(FutureTests: Each test runs once" in result.stdout
-    assert "batch 0: 'k': v.update(5) -> [(0, [None])]\nrestart()\n" in result.stdout
+    assert "a value is what was last stored [tight]\n(KindTests: The operations" in result.stdout
+    assert "batch 1: 'k': v.value() -> [(0, [None])]\n" in result.stdout
 
 
 TESTS = conformance.StateBackendTests

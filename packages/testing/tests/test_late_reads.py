@@ -7,7 +7,6 @@ import pytest
 from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
 from forebay_state_api.settings import EngineSettings
 from forebay_testing import KeyedJob, late_backend
-from forebay_testing.backends.futures import FutureTests
 from forebay_testing.backends.iterators import PAGES, IteratorTests
 from forebay_testing.backends.order import OrderTests
 from forebay_testing.backends.subject import memory_storage
@@ -16,7 +15,7 @@ from forebay_testing.reference import ReferenceBackend
 ONE_BY_ONE = EngineSettings(read_ahead=False, batch_size=1)
 
 
-class TestLateReferenceBackend(FutureTests, IteratorTests, OrderTests):
+class TestLateReferenceBackend(IteratorTests, OrderTests):
     @pytest.fixture
     def backend_class(self):
         return late_backend(ReferenceBackend, seed=1)

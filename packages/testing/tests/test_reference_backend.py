@@ -15,6 +15,7 @@ from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.forks import ForkTests
 from forebay_testing.backends.generations import GenerationTests
 from forebay_testing.backends.janitor_pass import ClearingTests
+from forebay_testing.backends.kinds import KindTests
 from forebay_testing.backends.migration import MigrationTests
 from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
 from forebay_testing.backends.order import OrderTests
@@ -23,8 +24,8 @@ from forebay_testing.backends.replay import ReplayTests
 from forebay_testing.backends.rescale import RescaleTests
 from forebay_testing.backends.search import fresh_seed
 from forebay_testing.backends.sorted_maps import SortedMapTests
-from forebay_testing.backends.subject import MANNERS
 from forebay_testing.backends.timelines import TimelineTests
+from forebay_testing.backends.ttl import TtlTests
 from forebay_testing.backends.ttl_switch import TtlSwitchTests
 from forebay_testing.backends.versions import VersionTests
 from forebay_testing.reference import ReferenceBackend
@@ -46,6 +47,7 @@ OF_OTHERS = {
     DamageTests,
     ForkTests,
     GenerationTests,
+    KindTests,
     MigrationTests,
     NamespacedTimerTests,
     ReaderTests,
@@ -54,12 +56,13 @@ OF_OTHERS = {
     SortedMapTests,
     TimelineTests,
     TtlSwitchTests,
+    TtlTests,
     VersionTests,
 }
 """Parts that look at files, of which other backends have more, or whose reads wait in lsm.
 
-The heap backend runs all of them by default. The properties read sorted maps and timers of
-namespaces in every style.
+The heap backend runs all of them by default. The engine's tests run kinds of state and times to
+live on this backend in other styles; the properties read sorted maps in every style.
 """
 
 
@@ -69,26 +72,16 @@ class TestReferenceBackend(
     """The parts whose reads may wait."""
 
     # The heap backend has all of them.
-    failure_examples = program_examples = 6
+    failure_examples = 6
     machine_examples = 6
-    history_examples = 4
-    timer_examples = 4
-
-    @pytest.fixture(params=["coroutine", "callback", "unchained"])
-    def manner(self, request):
-        """The manners that lsm, whose reads wait too, does not run."""
-        return MANNERS[request.param]
-
-    @pytest.fixture(params=["callback", "unchained"])
-    def some_manner(self, request):
-        """The styles that the heap backend does not run; it has coroutines."""
-        return MANNERS[request.param]
+    # The engine's tests have ten times as many on this backend.
+    overlap_examples = 4
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 class TestAll(OfReference, StateBackendTests):
-    """The whole kit, in every manner."""
+    """The whole kit."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Threads, failed futures and forgotten awaits of decision 0008; the kit tests the order."""
+"""Threads, failed futures and forgotten awaits (decision 0008)."""
 
 from __future__ import annotations
 

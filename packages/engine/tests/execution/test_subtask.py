@@ -20,9 +20,10 @@ from forebay_state_api.metrics import KEYED
 from forebay_state_api.metrics.figures import flat, nested
 from forebay_testing import KeyedJob
 from forebay_testing.backends.subject import memory_storage
-from forebay_testing.backends.timers import Timeless
 from forebay_testing.reference import ReferenceBackend
 from forebay_testing.storage import Fault, FaultyStorage
+
+from ..subjects import Timeless
 
 calls = []
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_state_api.errors import (
-    FunctionError,
-)
+from forebay_state_api.errors import FunctionError
 from forebay_state_api.job.functions import KeyedProcessFunction
-from forebay_state_api.job.operator_state import (
-    CheckpointedFunction,
-    CheckpointListener,
-)
+from forebay_state_api.job.operator_state import CheckpointedFunction, CheckpointListener
 from forebay_testing.backends.operator_state import Silent
 
 from ..subjects import OnReference

@@ -14,13 +14,8 @@ from forebay_state_api.errors import (
     FunctionError,
     StateMigrationError,
 )
-from forebay_state_api.job.descriptors import (
-    ListStateDescriptor,
-)
-from forebay_state_api.job.operator_state import (
-    CheckpointedFunction,
-    ListCheckpointed,
-)
+from forebay_state_api.job.descriptors import ListStateDescriptor
+from forebay_state_api.job.operator_state import CheckpointedFunction, ListCheckpointed
 from forebay_testing.backends.operator_state import LIST, Kept, Silent, all_three, write_three
 
 from ..subjects import OnReference

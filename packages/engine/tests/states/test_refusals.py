@@ -14,12 +14,7 @@ from forebay_state_api.job.descriptors import (
 )
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_testing.backends.kinds import KindSubject, add
-from forebay_testing.backends.subject import (
-    MANNERS,
-    SECOND,
-    Mean,
-    Recorded,
-)
+from forebay_testing.backends.subject import MANNERS, SECOND, Mean, Recorded
 from forebay_testing.scripts import REFUSED, declared
 
 from ..subjects import OnReference

@@ -7,11 +7,7 @@ from datetime import timedelta
 import pytest
 
 from forebay_state_api.errors import StateMigrationError
-from forebay_state_api.job.ttl import (
-    CleanupInBackground,
-    CleanupOnRead,
-    StateTtlConfig,
-)
+from forebay_state_api.job.ttl import CleanupInBackground, CleanupOnRead, StateTtlConfig
 from forebay_testing.backends.ttl import READS, TTL, WRITES, states_with
 
 from ..subjects import OnReference

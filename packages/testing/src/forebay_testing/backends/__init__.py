@@ -13,15 +13,11 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
-    "aliasing",
-    "awaitables",
     "cleanup",
     "damage",
     "failing",
     "forks",
-    "futures",
     "generations",
-    "histories",
     "iterators",
     "janitor_pass",
     "kinds",
@@ -37,12 +33,10 @@ _PARTS = (
     "rescale",
     "search",
     "sorted_maps",
-    "steps",
     "stored_cells",
     "subject",
     "tables",
     "timelines",
-    "timer_histories",
     "timers",
     "ttl",
     "ttl_switch",
@@ -51,15 +45,11 @@ _PARTS = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from forebay_testing.backends.aliasing import AliasingTests
-from forebay_testing.backends.awaitables import AwaitableTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.failing import FailureTests
 from forebay_testing.backends.forks import ForkTests
-from forebay_testing.backends.futures import FutureTests
 from forebay_testing.backends.generations import GenerationTests
-from forebay_testing.backends.histories import HistoryTests
 from forebay_testing.backends.iterators import IteratorTests
 from forebay_testing.backends.janitor_pass import ClearingTests
 from forebay_testing.backends.kinds import KeysOfMapsTests, KindTests
@@ -74,11 +64,9 @@ from forebay_testing.backends.replay import ReplayTests
 from forebay_testing.backends.rescale import RescaleTests
 from forebay_testing.backends.search import fresh_seed
 from forebay_testing.backends.sorted_maps import SortedMapTests
-from forebay_testing.backends.steps import ProgramTests, StepTests
 from forebay_testing.backends.stored_cells import StoredCells
 from forebay_testing.backends.tables import CommitTests, TableTests
 from forebay_testing.backends.timelines import TimelineTests
-from forebay_testing.backends.timer_histories import TimerHistoryTests
 from forebay_testing.backends.timers import TimerTests
 from forebay_testing.backends.ttl import TtlTests
 from forebay_testing.backends.ttl_switch import TtlSwitchTests
@@ -86,7 +74,7 @@ from forebay_testing.backends.versions import VerificationTests, VersionTests
 from forebay_testing.backends.visits import VisitTests
 
 
-class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryTests, OverlapTests):
+class PropertyTests(StateMachineTests, OverlapTests):
     """Properties: drawn examples, compared with models and with each other.
 
     To search among new examples, set ``example_seed`` and ``example_factor`` in a class that is not
@@ -97,16 +85,12 @@ class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryT
 class StateBackendTests(
     TableTests,
     CommitTests,
-    FutureTests,
     IteratorTests,
     KindTests,
     KeysOfMapsTests,
     SortedMapTests,
-    AliasingTests,
     OrderTests,
-    StepTests,
     FailureTests,
-    AwaitableTests,
     TtlTests,
     TtlSwitchTests,
     CleanupTests,

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api.errors import FunctionError
 from forebay_state_api.job.descriptors import ListStateDescriptor, MapStateDescriptor
-from forebay_state_api.job.futures import completed_future
-from forebay_state_api.job.iterators import to_iterable
 from forebay_state_api.settings import EngineSettings
 from forebay_testing.backends.subject import BackendSubject, NewJob, Recorded
 from forebay_testing.job import KeyedJob
@@ -21,7 +18,7 @@ PAGES = [EngineSettings(page_size=size, drain_timeout_s=5) for size in (1, 3, 7,
 ELEMENTS = list(range(7))
 
 
-class IteratorTests(BackendSubject):
+class IteratorSubject(BackendSubject):
     """The states under test hold seven elements under ``k``, none under ``empty``."""
 
     @pytest.fixture(params=PAGES, ids=lambda settings: f"pages of {settings.page_size}")
@@ -49,75 +46,9 @@ class IteratorTests(BackendSubject):
 
         return run
 
-    def test_on_next_gives_none_if_no_call_returned_a_future(self, iterate: Iterate) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            seen: list[int] = []
-            return [await (await f.l.async_get()).on_next(seen.append), seen]
 
-        assert iterate(process) == [None, ELEMENTS]
-
-    def test_on_next_gives_the_results_of_the_futures_in_order(self, iterate: Iterate) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            def odd(element: int) -> Any:
-                if element % 2:
-                    return f.m.async_get(str(element)).then_apply(lambda v: v * 10)
-                return None
-
-            return [await (await f.l.async_get()).on_next(odd)]
-
-        assert iterate(process) == [[10, 30, 50]]
-
-    def test_on_next_of_nothing_gives_an_empty_list(self, iterate: Iterate) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            iterator = await f.l.async_get()
-            items = await f.m.async_items()
-            return [
-                await iterator.on_next(lambda element: None),
-                await items.on_next(completed_future),
-                iterator.is_empty(),
-                items.is_empty(),
-            ]
-
-        assert iterate(process, "empty") == [[], [], True, True]
-
-    def test_on_next_drives_a_coroutine(self, iterate: Iterate) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            async def look(element: int) -> Any:
-                return (element, await f.m.async_get(str(element)))
-
-            return [await (await f.l.async_get()).on_next(look)]
-
-        assert iterate(process) == [[(n, n) for n in ELEMENTS]]
-
-    def test_on_next_ends_after_every_future_that_it_made(self, iterate: Iterate) -> None:
-        def process(f: Any, row: Any, ctx: Any) -> None:
-            def put(element: int) -> Any:
-                looked = f.m.async_get(str(element))
-                return looked.then_compose(lambda v: f.m.async_put(str(element), v + 100))
-
-            done = f.l.async_get().then_compose(lambda iterator: iterator.on_next(put))
-            done.then_compose(lambda _: to_iterable(f.m.async_values())).then_accept(
-                lambda values: ctx.collect(sorted(values))
-            )
-
-        assert iterate(process) == [[n + 100 for n in ELEMENTS]]
-
-    def test_on_next_takes_no_other_return_value(self, iterate: Iterate) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> None:
-            await (await f.l.async_get()).on_next(lambda element: element)
-
-        with pytest.raises(FunctionError, match="on_next") as failure:
-            iterate(process)
-        assert isinstance(failure.value.__cause__, TypeError)
-
-    def test_is_empty_only_if_nothing_is_loaded_and_nothing_is_to_come(
-        self, iterate: Iterate
-    ) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            return [(await f.l.async_get()).is_empty(), await f.m.async_is_empty()]
-
-        assert iterate(process) == [False, False]
-        assert iterate(process, "empty") == [True, True]
+class IteratorTests(IteratorSubject):
+    """Iterators show the state as it was requested, over several pages."""
 
     def test_async_for(self, iterate: Iterate) -> None:
         async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
@@ -128,15 +59,6 @@ class IteratorTests(BackendSubject):
 
         assert iterate(process) == [ELEMENTS, list(map(str, ELEMENTS)), ELEMENTS]
         assert iterate(process, "empty") == [[], [], []]
-
-    def test_a_consumer_may_stop_early(self, iterate: Iterate) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> Any:
-            async for element in await f.l.async_get():
-                if element == 4:
-                    break
-                yield element
-
-        assert iterate(process) == [0, 1, 2, 3]
 
     def test_an_iteration_sees_the_state_as_it_stood_when_it_was_requested(
         self, iterate: Iterate
@@ -174,26 +96,6 @@ class IteratorTests(BackendSubject):
 
         assert iterate(process) == [ELEMENTS]
         assert iterate(_count) == [(14, 7)]
-
-    def test_an_iterator_can_be_consumed_twice(self, iterate: Iterate) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            iterator = await f.l.async_get()
-            first: list[int] = []
-            second: list[int] = []
-            both = iterator.on_next(first.append), iterator.on_next(second.append)
-            for one in both:
-                await one
-            third = [element async for element in iterator]
-            return [first, second, third]
-
-        assert iterate(process) == [ELEMENTS] * 3
-
-    def test_to_iterable_loads_every_page(self, iterate: Iterate) -> None:
-        def process(f: Any, row: Any, ctx: Any) -> None:
-            to_iterable(f.l.async_get()).then_accept(ctx.collect)
-
-        assert iterate(process) == [ELEMENTS]
-        assert iterate(process, "empty") == [[]]
 
     def test_what_was_written_before_the_request_is_seen(self, iterate: Iterate) -> None:
         async def process(f: Any, row: Any, ctx: Any) -> list[Any]:

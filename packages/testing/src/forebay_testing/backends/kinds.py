@@ -118,7 +118,7 @@ class KindTests(KindSubject):
     def test_instants_come_back_in_utc(
         self,
         new_job: NewJob,
-        some_manner: Manner,
+        manner: Manner,
         switch: str,
         *,
         is_declared: bool,
@@ -135,7 +135,7 @@ class KindTests(KindSubject):
             MapStateDescriptor("m", kept(datetime), kept(dict[datetime, list[datetime]])),
             ReducingStateDescriptor("r", latest, kept(datetime)),
             AggregatingStateDescriptor("a", Latest(), kept(list[datetime])),
-            **some_manner._asdict(),
+            **manner._asdict(),
         )
         first, second = SWITCHES[switch]
         one, other = first.astimezone(BERLIN), second.astimezone(BERLIN)
@@ -158,11 +158,11 @@ class KindTests(KindSubject):
         assert list(map(repr, found)) == [repr(expected)] * 3, "zones count"
 
     def test_a_datetime_without_a_zone_stays_as_it_is(
-        self, new_job: NewJob, some_manner: Manner
+        self, new_job: NewJob, manner: Manner
     ) -> None:
         wall = datetime(2024, 10, 27, 2, 30, fold=1)  # noqa: DTZ001 - without a zone
         states = [ValueStateDescriptor("v", datetime), ValueStateDescriptor("any")]
-        job = new_job(*states, **some_manner._asdict())
+        job = new_job(*states, **manner._asdict())
         job.do("k", ("v.update", wall), ("any.update", wall))
         job.restart()
         assert repr(job.do("k", ("v.value",), ("any.value",))) == repr([wall, wall])

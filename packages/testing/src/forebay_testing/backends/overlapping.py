@@ -65,7 +65,7 @@ _IN: Final[dict[Any, Access]] = {name: ("namespace", name) for name in (None, "w
 class OverlapTests(BackendSubject):
     """Each runs on the backend with answers that are late and out of order."""
 
-    overlap_examples = 40
+    overlap_examples = 12
 
     @pytest.fixture(params=["waits", "late"])
     def overlapping_job(

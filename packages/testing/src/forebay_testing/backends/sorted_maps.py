@@ -324,11 +324,11 @@ class SortedMapTests(BackendSubject):
         "key_type", [float, Decimal, tuple[float, str]], ids=["float", "Decimal", "tuple"]
     )
     def test_nan_is_no_key_and_no_bound(
-        self, new_job: NewJob, some_manner: Manner, key_type: Any
+        self, new_job: NewJob, manner: Manner, key_type: Any
     ) -> None:
         key: Any = {float: 1.0, Decimal: Decimal(1)}.get(key_type, (1.0, ""))
         nan: Any = {float: float("nan"), Decimal: Decimal("nan")}.get(key_type, (float("nan"), ""))
-        job = new_job(SortedMapStateDescriptor("s", key_type, int), **some_manner._asdict())
+        job = new_job(SortedMapStateDescriptor("s", key_type, int), **manner._asdict())
         job.do("k", ("s.put", key, 1))
         bounds = [nan, nan[:1]] if isinstance(nan, tuple) else [nan]
         reads = [(f"s.{call}", nan) for call in ("get", "contains", "remove")]

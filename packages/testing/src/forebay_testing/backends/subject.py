@@ -109,14 +109,12 @@ class BackendSubject:
         """A function that empties the backend's caches, as in a new process."""
         return lambda: None
 
-    @pytest.fixture(params=list(MANNERS))
-    def manner(self, request: pytest.FixtureRequest) -> Manner:
-        """The style of the function under test."""
-        return MANNERS[request.param]
-
     @pytest.fixture(params=["synchronous", "tight"])
-    def some_manner(self, request: pytest.FixtureRequest) -> Manner:
-        """The same where only the engine sees the style."""
+    def manner(self, request: pytest.FixtureRequest) -> Manner:
+        """How the function under test accesses state: at once, or awaited with tight limits.
+
+        Styles are the engine's business; its tests have the others.
+        """
         return MANNERS[request.param]
 
     @pytest.fixture(params=list(ENGINES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,7 +20,6 @@ from forebay_state_api.job.descriptors import (
 )
 from forebay_state_api.job.ttl import (
     StateTtlConfig,
-    StateVisibility,
     UpdateType,
 )
 from forebay_testing.backends.kinds import add
@@ -63,18 +61,22 @@ def states_with(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
     ]
 
 
-class TtlTests(BackendSubject):
+class TtlSubject(BackendSubject):
     """Six kinds with a time to live of ten seconds."""
 
     @pytest.fixture
-    def with_ttl(self, new_job: NewJob, some_manner: Manner) -> Any:
+    def with_ttl(self, new_job: NewJob, manner: Manner) -> Any:
         """Makes a job whose six states expire; keyword arguments go to `StateTtlConfig`."""
 
         def make(**config: Any) -> KeyedJob:
             states = states_with(StateTtlConfig(config.pop("ttl", TTL), **config))
-            return new_job(*states, **some_manner._asdict())
+            return new_job(*states, **manner._asdict())
 
         return make
+
+
+class TtlTests(TtlSubject):
+    """Cells are stored with their times, and renewed and removed by the engine."""
 
     def test_what_was_written_lives_until_its_time_is_over(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()
@@ -97,17 +99,6 @@ class TtlTests(BackendSubject):
         job.clock.advance(timedelta(microseconds=1))
         assert job.do("k", *READS) == EMPTY
 
-    def test_a_value_that_is_unset_or_has_expired_reads_as_the_default(self, with_ttl: Any) -> None:
-        job: KeyedJob = with_ttl()
-        assert job.do("k", ("v.value",)) == [DEFAULT]
-        assert job.peek(job.descriptors[0], "k") is ABSENT, "a default is not stored"
-        job.do("k", ("v.update", 1))
-        job.clock.advance(TTL)
-        assert job.do("k", ("v.value",), ("v.update", 2), ("v.clear",), ("v.value",))[::3] == [
-            DEFAULT,
-            DEFAULT,
-        ]
-
     def test_what_was_read_expired_is_removed(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()
         job.do("k", *WRITES)
@@ -115,17 +106,6 @@ class TtlTests(BackendSubject):
         job.do("k", *READS)
         stored = [job.peek(descriptor, "k") for descriptor in job.descriptors]
         assert stored == [ABSENT, [], {}, ABSENT, ABSENT, {}]
-
-    def test_what_was_dropped_is_logged(
-        self, with_ttl: Any, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        job: KeyedJob = with_ttl()
-        job.do("k", *WRITES)
-        job.clock.advance(TTL)
-        with caplog.at_level(logging.DEBUG, logger="forebay_engine"):
-            job.do("k", *READS)
-        for name in "vlmras":
-            assert f"'{name}'" in caplog.text
 
     def test_without_clean_up_it_stays_stored_and_unseen(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl(cleanup=())
@@ -168,31 +148,6 @@ class TtlTests(BackendSubject):
         after = [2, [3], [("a", 3)], 3, 2.0, [(2, 3)]]
         assert job.do("k", *READS) == after, "elements expire one by one"
 
-    def test_an_expired_value_may_be_handed_out_once(self, with_ttl: Any) -> None:
-        job: KeyedJob = with_ttl(visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
-        job.do("k", *WRITES)
-        job.clock.advance(TTL)
-        for read, written, empty in zip(READS, WRITTEN, EMPTY, strict=True):
-            once, again = job.do("k", read, read)
-            assert once in (written, empty)
-            assert again == empty
-        assert job.do("k", *READS) == EMPTY
-
-    @pytest.mark.parametrize("visibility", list(StateVisibility))
-    def test_what_was_cleared_is_empty_at_once(self, with_ttl: Any, visibility: Any) -> None:
-        job: KeyedJob = with_ttl(visibility=visibility)
-        job.do("k", *WRITES)
-        clears: list[Access] = [
-            ("v.update", None),
-            ("l.update", []),
-            ("m.clear",),
-            ("r.clear",),
-            ("a.clear",),
-            ("s.clear",),
-        ]
-        assert job.do("k", *clears, *READS)[len(clears) :] == EMPTY
-        assert job.do("k", *READS) == EMPTY
-
     def test_adding_to_what_has_expired_begins_anew(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()
         job.do("k", *WRITES)
@@ -209,18 +164,6 @@ class TtlTests(BackendSubject):
             None,
             [("c", 5)],
         ]
-
-    def test_a_read_and_a_write_of_one_record(self, with_ttl: Any) -> None:
-        job: KeyedJob = with_ttl(update_type=UpdateType.ON_READ_AND_WRITE)
-        job.do("k", *WRITES)
-        job.clock.advance(SECOND)
-        writes: list[Access] = [("v.update", 2), ("l.add", 3), ("m.remove", "a")]
-        results = job.do("k", *READS, *writes, ("s.remove_range", 2), *READS)
-        assert results[: len(READS)] == WRITTEN
-        after = results[-len(READS) :]
-        assert after == [2, [1, 2, 3], [("b", 2)], 1, 1.0, [(1, 1)]]
-        job.clock.advance(TTL - SECOND)
-        assert job.do("k", *READS) == after
 
     def test_namespaces_have_times_of_their_own(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()
@@ -245,30 +188,6 @@ class TtlTests(BackendSubject):
         job.do("k", *merges)
         reads = [("r.get",), ("l.get",), ("a.get",)]
         assert job.do("k", ("namespace", "new"), *reads) == [None, 1, [1, 2], 1.0]
-
-    @pytest.mark.parametrize("update_type", list(UpdateType))
-    @pytest.mark.parametrize(
-        "accesses",
-        [
-            [("l.get",), ("l.add", 9)],
-            [("l.add", 9), ("l.get",)],
-            [("l.get",), ("l.get",), ("l.add", 9), ("l.get",)],
-            [("m.items",), ("l.add", 9), ("l.get",), ("l.add_all", []), ("l.get",)],
-        ],
-        ids=["read, add", "add, read", "read twice, add, read", "add, read twice"],
-    )
-    def test_an_expired_list_that_is_read_and_added_to_is_stored_alike_in_all_styles(
-        self, with_ttl: Any, update_type: UpdateType, accesses: Sequence[Access]
-    ) -> None:
-        job: KeyedJob = with_ttl(update_type=update_type, cleanup=())
-        written = job.clock.now_us
-        job.do("k", ("l.update", [3, 1]))
-        job.restart()
-        job.clock.advance(TTL)
-        job.do("k", *accesses)
-        stored = [(written, 3), (written, 1), (job.clock.now_us, 9)]
-        assert job.peek(job.descriptors[1], "k") == stored, "without clean-up nothing goes"
-        assert job.do("k", ("l.get",)) == [[9]]
 
     def test_reading_a_list_renews_what_lives_and_keeps_the_rest_without_clean_up(
         self, with_ttl: Any
@@ -322,12 +241,6 @@ class TtlTests(BackendSubject):
         job.descriptors = states_with(StateTtlConfig(5 * SECOND))
         job.restart()
         assert job.do("k", *READS) == EMPTY
-
-    def test_a_huge_ttl_never_overflows(self, with_ttl: Any) -> None:
-        job: KeyedJob = with_ttl(ttl=timedelta.max)
-        job.do("k", *WRITES)
-        job.clock.advance(timedelta(days=365_000))
-        assert job.do("k", *READS) == WRITTEN
 
     def test_a_restart_and_a_clock_set_back_change_no_time(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()

@@ -6,29 +6,27 @@ drawn, perhaps on a backend that answers late. Both must read the same, and stor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, StateVisibility, UpdateType
 from forebay_testing.backends.machine import CALLS, ENGINES, KEYS, LATE, states_of_accesses
-from forebay_testing.backends.search import Search
-from forebay_testing.backends.subject import SECOND, BackendSubject, NewJob, memory_storage
+from forebay_testing.backends.search import fresh_seed
+from forebay_testing.backends.subject import SECOND, memory_storage
 from forebay_testing.clock import ManualClock
-from forebay_testing.job import KeyedJob
 from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import Style
 
-NAMESPACES: Final = [None, "w1", "w2"]
-BATCHES: Final = st.lists(
+from ..subjects import OnBoth
+
+NAMESPACES = [None, "w1", "w2"]
+BATCHES = st.lists(
     st.tuples(st.integers(0, 4), CALLS, st.sampled_from(Style), ENGINES, st.booleans()),
     min_size=1,
     max_size=8,
 )
-CONFIGS: Final = st.builds(
+CONFIGS = st.builds(
     StateTtlConfig,
     ttl=st.just(5 * SECOND),
     update_type=st.sampled_from(UpdateType),
@@ -37,34 +35,31 @@ CONFIGS: Final = st.builds(
 )
 
 
-class HistoryTests(BackendSubject):
-    """Expiry does not depend on the style of the function."""
-
-    history_examples = 10
+class TestHistories(OnBoth):
+    examples = 8
 
     @pytest.fixture
-    def pair(self, new_job: NewJob) -> Callable[..., tuple[KeyedJob, KeyedJob]]:
+    def pair(self, new_job):
         """Return two identical jobs on one clock."""
 
-        def make(config: StateTtlConfig) -> tuple[KeyedJob, KeyedJob]:
+        def make(config):
             clock = ManualClock()
 
-            def one() -> KeyedJob:
+            def one():
                 return new_job(*states_of_accesses(config), storage=memory_storage(), clock=clock)
 
             return one(), one()
 
         return make
 
+    @pytest.mark.long
     # Some accesses are synchronous, and some end a merge that is under way.
     @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
-    def test_all_styles_agree_about_what_lives(
-        self, pair: Callable[..., tuple[KeyedJob, KeyedJob]], search: Search
-    ) -> None:
-        @search.limits(self.history_examples)
+    def test_all_styles_agree_about_what_lives(self, pair, search):
+        @search.limits(self.examples)
         @search.seeded
         @given(config=CONFIGS, batches=BATCHES, late=LATE)
-        def histories(config: StateTtlConfig, batches: Any, late: int | None) -> None:
+        def histories(config, batches, late):
             plain, other = pair(config)
             plain.style = Style.SYNCHRONOUS
             if late is not None:
@@ -80,5 +75,14 @@ class HistoryTests(BackendSubject):
         histories()
 
 
-def _stored(job: KeyedJob) -> list[Any]:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+class TestSearch(TestHistories):
+    """Search among new examples."""
+
+    example_seed = fresh_seed()
+    example_factor = 20
+
+
+def _stored(job):
     return [job.peek_all(KEYS, namespace) for namespace in NAMESPACES]

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_engine.isolation.failed_record import FailedRecord
 from forebay_engine.states.ttl_cleanup import needed_by
-from forebay_state_api.contract.backend import StateBackend
-from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.job.timers import TimeDomain
@@ -32,35 +30,53 @@ from forebay_state_api.job.ttl import (
 from forebay_state_api.keys import key_group_of, key_group_range_of
 from forebay_testing.backends.failing import UNLIMITED
 from forebay_testing.backends.machine import ENGINES, LATE
-from forebay_testing.backends.search import Search
-from forebay_testing.backends.subject import SECOND, BackendSubject, NewJob, memory_storage
+from forebay_testing.backends.search import fresh_seed
+from forebay_testing.backends.subject import SECOND, memory_storage
 from forebay_testing.backends.timers import DOMAINS, EVENT, PROCESSING, at, seconds_of
 from forebay_testing.late_reads import late_backend
 
-KEYS: Final = ["a", "b", "c", "d", "e", "f"]
-TTL: Final = 5
-LATENESS: Final = 2
-NOTHING: Final = -(10**9)
-WINDOWS: Final = ("w", ("v", 1))
+from ..subjects import OnBoth
+
+KEYS = ["a", "b", "c", "d", "e", "f"]
+
+
+TTL = 5
+
+
+LATENESS = 2
+
+
+NOTHING = -(10**9)
+
+
+WINDOWS = ("w", ("v", 1))
+
 
 Change = tuple[str, TimeDomain, int, Any]
 """An action; kind, time and namespace of the timer. A merge moves all into that namespace.
 
 ``fail`` does nothing unless records fail alone.
 """
+
+
 Timer = tuple[TimeDomain, int, str, Any]
 """Kind, time, key, namespace."""
 
-CHANGES: Final = st.tuples(
+
+CHANGES = st.tuples(
     st.sampled_from([*["register"] * 4, "delete", "replace", "merge", "fail"]),
     st.sampled_from(DOMAINS),
     st.integers(0, 90),
     st.sampled_from([None, None, *WINDOWS]),
 )
-ROWS: Final = st.lists(
+
+
+ROWS = st.lists(
     st.tuples(st.sampled_from(KEYS), st.integers(0, 60), st.lists(CHANGES, max_size=4)), max_size=6
 )
-BATCHES: Final = st.lists(
+
+
+BATCHES = st.lists(
     st.tuples(
         st.integers(0, 25),
         ROWS,
@@ -72,7 +88,9 @@ BATCHES: Final = st.lists(
     min_size=1,
     max_size=8,
 )
-CLEANUPS: Final = st.sampled_from(
+
+
+CLEANUPS = st.sampled_from(
     [
         (),
         (CleanupOnRead(),),
@@ -83,7 +101,7 @@ CLEANUPS: Final = st.sampled_from(
 )
 
 
-def follow_up(domain: TimeDomain, seconds: int, namespace: Any) -> Sequence[Change]:
+def follow_up(domain, seconds, namespace):
     """The changes that a firing timer makes to other timers of its key and namespace."""
     found = []
     if seconds % 5 == 0:
@@ -101,29 +119,29 @@ def follow_up(domain: TimeDomain, seconds: int, namespace: Any) -> Sequence[Chan
     return [(*one, namespace) for one in found]
 
 
-def others(namespace: Any) -> list[Any]:
+def others(namespace):
     """Return the other namespaces."""
     return [one for one in (None, *WINDOWS) if one != namespace]
 
 
-class EventCounts(KeyedProcessFunction[str, Any, Any]):
+class EventCounts(KeyedProcessFunction):
     """Counts a key's events, and its events within the TTL; emits both counts."""
 
-    def __init__(self, ttl: StateTtlConfig, *, fails: bool) -> None:
+    def __init__(self, ttl, *, fails):
         self.ttl = ttl
         self.fails = fails
 
-    def open(self, context: RuntimeContext) -> None:
+    def open(self, context):
         self.total = context.get_state(ValueStateDescriptor("total", int))
         self.recent = context.get_state(ValueStateDescriptor("recent", int, ttl=self.ttl))
 
-    def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
+    def process_element(self, row, ctx):
         total, recent = (self.total.value() or 0) + 1, (self.recent.value() or 0) + 1
         found = self.counted(ctx, ("row", row[1]), total, recent)
         self.change(ctx, row[2])
         return found
 
-    def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+    def on_timer(self, at, ctx):
         total, recent = (self.total.value() or 0) + 1, (self.recent.value() or 0) + 1
         domain, seconds = ctx.timers.domain, seconds_of(at)
         assert domain is not None
@@ -131,15 +149,13 @@ class EventCounts(KeyedProcessFunction[str, Any, Any]):
         self.change(ctx, follow_up(domain, seconds, ctx.current_namespace))
         return found
 
-    def counted(
-        self, ctx: RuntimeContext, what: tuple[str, int], total: int, recent: int
-    ) -> list[Any]:
+    def counted(self, ctx, what, total, recent):
         """Keep the counts, and return them as a row."""
         self.total.update(total)
         self.recent.update(recent)
         return [((ctx.current_key, ctx.current_namespace), *what, total, recent)]
 
-    def change(self, ctx: RuntimeContext, changes: Iterable[Change]) -> None:
+    def change(self, ctx, changes):
         """Change timers."""
         for change, domain, when, namespace in changes:
             ctx.set_current_namespace(namespace)
@@ -150,7 +166,7 @@ class EventCounts(KeyedProcessFunction[str, Any, Any]):
             else:
                 getattr(ctx.timers, f"{change}_{domain.value}")(at(when))
 
-    def fail(self) -> None:
+    def fail(self):
         """Fail the record or timer if it may."""
         if self.fails:
             raise ValueError("on request")
@@ -159,14 +175,14 @@ class EventCounts(KeyedProcessFunction[str, Any, Any]):
 class AwaitedEventCounts(EventCounts):
     """The same, with awaited state."""
 
-    async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
+    async def process_element(self, row, ctx):
         total = (await self.total.async_value() or 0) + 1
         recent = (await self.recent.async_value() or 0) + 1
         found = self.counted(ctx, ("row", row[1]), total, recent)
         await self.change_later(ctx, row[2])
         return found
 
-    async def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+    async def on_timer(self, at, ctx):
         domain, seconds = ctx.timers.domain, seconds_of(at)
         assert domain is not None
         total = (await self.total.async_value() or 0) + 1
@@ -175,7 +191,7 @@ class AwaitedEventCounts(EventCounts):
         await self.change_later(ctx, follow_up(domain, seconds, ctx.current_namespace))
         return found
 
-    async def change_later(self, ctx: RuntimeContext, changes: Iterable[Change]) -> None:
+    async def change_later(self, ctx, changes):
         """Change timers, awaiting what has to be read."""
         for one in changes:
             if (begun := self.begin(ctx, one)) is not None:
@@ -185,7 +201,7 @@ class AwaitedEventCounts(EventCounts):
                 listed = await getattr(ctx.timers, f"async_list_{domain.value}")()
                 assert listed == [at(when)]
 
-    def begin(self, ctx: RuntimeContext, one: Change) -> Any:
+    def begin(self, ctx, one):
         """Make one change; return its future if it has to be read for."""
         change, domain, when, namespace = one
         ctx.set_current_namespace(namespace)
@@ -199,14 +215,14 @@ class AwaitedEventCounts(EventCounts):
 class UnawaitedEventCounts(AwaitedEventCounts):
     """The same; what a record changes last is not awaited, and ends with the record."""
 
-    async def change_later(self, ctx: RuntimeContext, changes: Iterable[Change]) -> None:
+    async def change_later(self, ctx, changes):
         every = list(changes)
         await super().change_later(ctx, every[:-1])
         for last in every[-1:]:
             self.begin(ctx, last)
 
 
-STYLES: Final = {
+STYLES = {
     "plain": EventCounts,
     "coroutine": AwaitedEventCounts,
     "unawaited": UnawaitedEventCounts,
@@ -216,29 +232,29 @@ STYLES: Final = {
 class TimerModel:
     """The expected behaviour; ``run`` is one micro-batch."""
 
-    def __init__(self, max_parallelism: int, *, fails: bool) -> None:
+    def __init__(self, max_parallelism, *, fails):
         self.max_parallelism = max_parallelism
         self.fails = fails
         self.failed = 0
         """The number of records and timers that have failed in the micro-batch."""
-        self.timers: set[Timer] = set()
-        self.totals: dict[Any, int] = defaultdict(int)
+        self.timers = set()
+        self.totals = defaultdict(int)
         """(Key, namespace) → the count; `recents` likewise."""
-        self.recents: dict[Any, tuple[int, int]] = {}
+        self.recents = {}
         self.watermark = NOTHING
         self.seen = [NOTHING] * max_parallelism
         """The latest event time that the subtask of each key group has ever seen."""
-        self.seen_before: list[int] = []
+        self.seen_before = []
         """The same for the subtasks that had rows in the previous micro-batch."""
         self.now = 0
-        self.out: list[Any] = []
-        self.waiting: set[Timer] = set()
+        self.out = []
+        self.waiting = set()
         """Timers that wait for the next micro-batch."""
-        self.deferred: set[Timer] = set()
+        self.deferred = set()
         """Timers that wait for the rows."""
         self.before_rows = False
 
-    def run(self, now: int, rows: Sequence[Any], parallelism: int) -> list[Any]:
+    def run(self, now, rows, parallelism):
         """The expected output rows."""
         self.watermark = max(self.watermark, min(self.seen_before, default=NOTHING) - LATENESS)
         self.now, self.out, self.waiting, self.failed = now, [], set(), 0
@@ -252,7 +268,7 @@ class TimerModel:
         self.seen_before = [seconds for seconds in self.seen_before if seconds != NOTHING]
         return self.out
 
-    def fire(self) -> None:
+    def fire(self):
         """Fire every timer that is due and does not wait."""
         for domain in itertools.cycle(DOMAINS):
             if not any(self.due(one) for one in DOMAINS):
@@ -263,15 +279,13 @@ class TimerModel:
                 changes = follow_up(domain, seconds, namespace)
                 self.happen((key, namespace), domain.value, seconds, changes, (domain, seconds))
 
-    def due(self, domain: TimeDomain) -> list[Timer]:
+    def due(self, domain):
         """Return the timers of one domain that fire now."""
         until = self.watermark if domain is EVENT else self.now
         ready = self.timers - self.waiting - self.deferred
         return [timer for timer in ready if timer[0] is domain and timer[1] <= until]
 
-    def happen(
-        self, where: Any, what: str, seconds: int, changes: Any, own: Any = (None, NOTHING)
-    ) -> None:
+    def happen(self, where, what, seconds, changes, own=(None, NOTHING)):
         """Handle one record or timer of a key and namespace."""
         if self.fails and any(change == "fail" for change, *_ in changes):
             self.failed += 1
@@ -299,13 +313,13 @@ class TimerModel:
                             self.delete(other)
                 self.register(timer, own)
 
-    def delete(self, timer: Timer) -> None:
+    def delete(self, timer):
         """Delete a timer."""
         self.timers.discard(timer)
         self.waiting.discard(timer)
         self.deferred.discard(timer)
 
-    def register(self, timer: Timer, own: Any) -> None:
+    def register(self, timer, own):
         """Register a timer; ``own`` is the kind and time of the timer that does it."""
         domain, when, _, _ = timer
         if self.before_rows and domain is PROCESSING and timer not in self.timers - self.waiting:
@@ -316,7 +330,7 @@ class TimerModel:
             self.waiting.add(timer)
         self.timers.add(timer)
 
-    def see(self, rows: Sequence[Any], subtask: int, parallelism: int) -> int:
+    def see(self, rows, subtask, parallelism):
         """Record the event times of one subtask; return the latest one ever, if it had rows."""
         groups = key_group_range_of(subtask, parallelism, self.max_parallelism)
         own = [s for key, s, _ in rows if key_group_of(key, self.max_parallelism) in groups]
@@ -326,22 +340,17 @@ class TimerModel:
         return latest if own else NOTHING
 
 
-class TimerHistoryTests(BackendSubject):
+class TestHistories(OnBoth):
     """Timers and TTL together, against a plain model."""
 
-    timer_examples = 12
+    examples = 9
 
-    def test_timers_and_ttl_do_what_a_model_does(
-        self,
-        new_job: NewJob,
-        forget: Callable[[], None],
-        backend_class: type[StateBackend],
-        search: Search,
-    ) -> None:
-        @search.limits(self.timer_examples)
+    @pytest.mark.long
+    def test_timers_and_ttl_do_what_a_model_does(self, new_job, forget, backend_class, search):
+        @search.limits(self.examples)
         @search.seeded
         @given(batches=BATCHES, cleanup=CLEANUPS, fails=st.booleans(), late=LATE)
-        def histories(batches: Any, cleanup: Any, fails: Any, late: int | None) -> None:
+        def histories(batches, cleanup, fails, late):
             forget()
             claimed = [one for one in cleanup if needed_by(one) in backend_class.capabilities]
             ttl = StateTtlConfig(TTL * SECOND, cleanup=claimed)
@@ -371,9 +380,18 @@ class TimerHistoryTests(BackendSubject):
         histories()
 
 
-def _by_key(rows: Sequence[Any]) -> Mapping[str, list[Any]]:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+class TestSearch(TestHistories):
+    """Search among new examples."""
+
+    example_seed = fresh_seed()
+    example_factor = 20
+
+
+def _by_key(rows):
     """Return the events of each key, in order."""
-    found: dict[str, list[Any]] = {}
+    found = {}
     for key, *rest in rows:
         found.setdefault(key, []).append(rest)
     return found

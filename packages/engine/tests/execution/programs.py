@@ -29,7 +29,7 @@ Program = Sequence[Any]
 """Operations, each a tuple."""
 
 
-class ProgramFailed(Exception):  # noqa: N818 - what a program does, not a mistake
+class ProgramFailed(Exception):
     """A program has come to its ``("fail",)``."""
 
 

@@ -1,4 +1,4 @@
-"""The kit's overlapping accesses find an engine that acts out of turn."""
+"""Overlapping accesses of the kit, which find an engine that acts out of turn."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from forebay_testing.backends.overlapping import OverlapTests
 from forebay_testing.backends.search import Search
 from forebay_testing.reference import ReferenceBackend
 
+from ..subjects import OnReference
+
 pytestmark = [
     pytest.mark.long,
     pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses"),
 ]
+
+
+class TestOverlaps(OnReference, OverlapTests):
+    overlap_examples = 40
 
 
 class FirstFound(Search):
@@ -29,7 +35,7 @@ def search():
     def new_job(*descriptors, storage, **more):
         return KeyedJob(ReferenceBackend, storage, descriptors=descriptors, **more)
 
-    OverlapTests().test_overlapping_accesses_take_effect_in_their_order(
+    TestOverlaps().test_overlapping_accesses_take_effect_in_their_order(
         ReferenceBackend, new_job, FirstFound(None), "l"
     )
 

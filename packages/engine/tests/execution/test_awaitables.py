@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Final
 
 import attrs
 import pytest
 
 from forebay_engine.isolation.failed_record import ErrorRows, FailedRecord
-from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.errors import FunctionError
 from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
@@ -21,44 +18,41 @@ from forebay_state_api.job.descriptors import (
 )
 from forebay_state_api.job.operator_state import CheckpointedFunction
 from forebay_testing.backends.kinds import add
-from forebay_testing.backends.subject import ENGINES, BackendSubject, NewJob, Recorded
-from forebay_testing.job import KeyedJob
+from forebay_testing.backends.subject import ENGINES, Recorded
 from forebay_testing.late_reads import late_backend
 
-_LATE: Final = "late"
-_STATES: Final = (
+from ..subjects import OnBoth
+
+_LATE = "late"
+_STATES = (
     ValueStateDescriptor("v", int, default=0),
     ListStateDescriptor("l", int),
     MapStateDescriptor("m", int, int),
     ReducingStateDescriptor("r", add, int),
 )
-_READS: Final = (("v.value",), ("l.get",), ("m.items",), ("r.get",))
-_STORED: Final = [5, [1, 2], [(1, 1)], 7]
+_READS = (("v.value",), ("l.get",), ("m.items",), ("r.get",))
+_STORED = [5, [1, 2], [(1, 1)], 7]
 """The results of `_READS` before the batch under test."""
-
-Run = Callable[..., list[Any]]
 
 
 class _Awaits(Recorded):
     """As `Recorded`, with a record method that may await anything."""
 
-    async def process_element(self, row: Any, ctx: Any) -> Any:
+    async def process_element(self, row, ctx):
         return await self.process(self, row, ctx)
 
 
-def _opened(f: Any, context: Any) -> None:
+def _opened(f, context):
     v, elements, m, r = _STATES
     f.v, f.l = context.get_state(v), context.get_list_state(elements)
     f.m, f.r = context.get_map_state(m), context.get_reducing_state(r)
 
 
-class AwaitableTests(BackendSubject):
+class TestAwaitables(OnBoth):
     """Each test runs on the unchanged backend, and with answers that are late and out of order."""
 
     @pytest.fixture(params=[*ENGINES, _LATE])
-    def stored(
-        self, request: pytest.FixtureRequest, new_job: NewJob, backend_class: type[StateBackend]
-    ) -> KeyedJob:
+    def stored(self, request, new_job, backend_class):
         """A job with every shape of state stored under ``k``, none of it in the engine's memory."""
         settings = ENGINES.get(request.param, ENGINES["tight"])
         job = new_job(*_STATES, settings=settings)
@@ -69,18 +63,16 @@ class AwaitableTests(BackendSubject):
         return job
 
     @pytest.fixture
-    def run(self, stored: KeyedJob) -> Run:
+    def run(self, stored):
         """Return a function that runs another one over records and returns its rows."""
 
-        def run(process: Callable[..., Any], rows: Any = (("k",),), **more: Any) -> list[Any]:
+        def run(process, rows=(("k",),), **more):
             return stored.run(_Awaits(_opened, process), rows, **more)
 
         return run
 
-    def test_a_turn_of_the_loop_between_read_and_update_keeps_the_order_of_a_key(
-        self, run: Run
-    ) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+    def test_a_turn_of_the_loop_between_read_and_update_keeps_the_order_of_a_key(self, run):
+        async def process(f, row, ctx):
             count = await f.v.async_value()
             for _ in range(row[1] % 3):  # later rows of a key may take less time
                 await asyncio.sleep(0)
@@ -95,12 +87,12 @@ class AwaitableTests(BackendSubject):
                 counts = [count for name, count in got if name == key]
                 assert counts == [*range(6 * batch, 6 * batch + 6)]
 
-    def test_asyncio_takes_state_futures_and_other_awaitables_together(self, run: Run) -> None:
-        async def after_a_turn(value: Any) -> Any:
+    def test_asyncio_takes_state_futures_and_other_awaitables_together(self, run):
+        async def after_a_turn(value):
             await asyncio.sleep(0)
             return value
 
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+        async def process(f, row, ctx):
             reads = asyncio.gather(f.v.async_value(), after_a_turn("x"), f.m.async_get(1))
             async with asyncio.TaskGroup() as group:
                 total = group.create_task(_of(f.r.async_get()))
@@ -110,10 +102,8 @@ class AwaitableTests(BackendSubject):
 
         assert run(process) == [(5, "x", 1, 7, None, 6)]
 
-    def test_a_cancelled_wait_neither_undoes_nor_skips_the_access(
-        self, stored: KeyedJob, run: Run
-    ) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+    def test_a_cancelled_wait_neither_undoes_nor_skips_the_access(self, stored, run):
+        async def process(f, row, ctx):
             accesses = [
                 f.v.async_update(6),
                 f.l.async_add(3),
@@ -133,15 +123,15 @@ class AwaitableTests(BackendSubject):
 
     @pytest.mark.parametrize("fails_in", ["record", "child"])
     def test_a_record_that_fails_after_a_turn_of_the_loop_leaves_nothing_behind(
-        self, stored: KeyedJob, run: Run, fails_in: str
-    ) -> None:
-        async def writes(f: Any, number: int) -> None:
+        self, stored, run, fails_in
+    ):
+        async def writes(f, number):
             await f.v.async_update(number)
             await f.l.async_add(number)
             await f.m.async_remove(1)
             await f.r.async_add(number)
 
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+        async def process(f, row, ctx):
             await writes(f, 100)
             await asyncio.sleep(0)
             if row[1] and fails_in == "child":
@@ -160,8 +150,8 @@ class AwaitableTests(BackendSubject):
         assert stored.do("k", *_READS) == _STORED
         assert stored.do("j", *_READS) == [400, [100, 400], [], 500]
 
-    def test_a_record_past_its_time_leaves_nothing_behind(self, stored: KeyedJob, run: Run) -> None:
-        async def waits(f: Any) -> None:
+    def test_a_record_past_its_time_leaves_nothing_behind(self, stored, run):
+        async def waits(f):
             try:
                 await asyncio.Event().wait()
             finally:
@@ -169,7 +159,7 @@ class AwaitableTests(BackendSubject):
                 await asyncio.sleep(0)
                 await f.m.async_put(1, await f.v.async_value())
 
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+        async def process(f, row, ctx):
             await f.v.async_update(100)
             await f.r.async_add(100)
             try:
@@ -189,18 +179,18 @@ class AwaitableTests(BackendSubject):
         assert (failed.key, failed.type) == ("k", "RecordTimeoutError")
         assert stored.do("k", *_READS) == _STORED
 
-    def test_no_commit_sees_a_record_half_done(self, stored: KeyedJob, run: Run) -> None:
-        open_now: Counter[str] = Counter()
+    def test_no_commit_sees_a_record_half_done(self, stored, run):
+        open_now = Counter()
         snapshots = []
 
         class Snapshots(_Awaits, CheckpointedFunction):
-            def initialize_state(self, context: Any) -> None:
+            def initialize_state(self, context):
                 pass
 
-            def snapshot_state(self, context: Any) -> None:
+            def snapshot_state(self, context):
                 snapshots.append(open_now.total())
 
-        async def process(f: Any, row: Any, ctx: Any) -> None:
+        async def process(f, row, ctx):
             open_now[row[0]] += 1
             await f.v.async_update(await f.v.async_value() + 1)
             await asyncio.sleep(0)
@@ -214,12 +204,10 @@ class AwaitableTests(BackendSubject):
         stored.restart()
         assert [stored.peek(_STATES[0], key) for key in keys] == [2] * 5
 
-    def test_a_batch_that_fails_while_records_wait_commits_nothing(
-        self, stored: KeyedJob, run: Run
-    ) -> None:
+    def test_a_batch_that_fails_while_records_wait_commits_nothing(self, stored, run):
         ended = []
 
-        async def process(f: Any, row: Any, ctx: Any) -> None:
+        async def process(f, row, ctx):
             await f.v.async_update(100)
             try:
                 await asyncio.sleep(0 if row[0] == "k" else 1_000)
@@ -236,10 +224,10 @@ class AwaitableTests(BackendSubject):
         assert stored.do("j", ("v.value",)) == [0]
 
 
-async def _of(future: Any) -> Any:
+async def _of(future):
     return await future
 
 
-async def _fails(work: Any) -> None:
+async def _fails(work):
     await work
     raise ValueError("bad row")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import attrs
 import pytest
@@ -18,18 +16,16 @@ from forebay_state_api.job.futures import (
     completed_future,
     completed_void_future,
 )
-from forebay_state_api.settings import EngineSettings
-from forebay_testing.backends.subject import BackendSubject, NewJob, Recorded
-from forebay_testing.job import KeyedJob
+from forebay_testing.backends.subject import Recorded
 
-Try = Callable[..., list[Any]]
+from ..subjects import OnBoth
 
 
-class FutureTests(BackendSubject):
+class TestFutures(OnBoth):
     """Each test runs once with the answer in memory and once with it on storage."""
 
     @pytest.fixture
-    def stored_five(self, new_job: NewJob, engine_settings: EngineSettings) -> KeyedJob:
+    def stored_five(self, new_job, engine_settings):
         """A job whose value state ``v`` is 5 under the key ``k``, in an opened version."""
         job = new_job(ValueStateDescriptor("v", int), settings=engine_settings)
         job.do("k", ("v.update", 5))
@@ -37,39 +33,39 @@ class FutureTests(BackendSubject):
         return job
 
     @pytest.fixture
-    def attempt(self, stored_five: KeyedJob) -> Try:
+    def attempt(self, stored_five):
         """Return a function that runs another one over a record of ``k`` and returns its rows."""
 
-        def run(process: Callable[..., Any], rows: Any = (("k",),)) -> list[Any]:
+        def run(process, rows=(("k",),)):
             return stored_five.run(Recorded(_opened, process), rows)
 
         return run
 
-    def test_then_apply(self, attempt: Try) -> None:
+    def test_then_apply(self, attempt):
         assert attempt(lambda f, _, ctx: f.v.async_value().then_apply(lambda v: [v + 1])) == [6]
 
-    def test_then_accept(self, attempt: Try) -> None:
+    def test_then_accept(self, attempt):
         assert attempt(lambda f, _, ctx: f.v.async_value().then_accept(ctx.collect)) == [5]
 
-    def test_then_compose(self, attempt: Try) -> None:
-        def process(f: Any, row: Any, ctx: Any) -> None:
+    def test_then_compose(self, attempt):
+        def process(f, row, ctx):
             updated = f.v.async_value().then_compose(lambda v: f.v.async_update(v + 1))
             updated.then_compose(lambda _: f.v.async_value()).then_accept(ctx.collect)
 
         assert attempt(process) == [6]
 
-    def test_then_combine(self, attempt: Try) -> None:
-        def process(f: Any, row: Any, ctx: Any) -> None:
+    def test_then_combine(self, attempt):
+        def process(f, row, ctx):
             f.v.async_value().then_combine(completed_future("x"), lambda v, x: ctx.collect((v, x)))
 
         assert attempt(process) == [(5, "x")]
 
     @pytest.mark.parametrize("limit", [3, 9])
-    def test_the_conditional_forms(self, attempt: Try, limit: int) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            seen: list[str] = []
+    def test_the_conditional_forms(self, attempt, limit):
+        async def process(f, row, ctx):
+            seen = []
 
-            def large(value: int) -> bool:
+            def large(value):
                 return value > limit
 
             asked = f.v.async_value
@@ -94,29 +90,27 @@ class FutureTests(BackendSubject):
             no = ((False, -5), (False, None), False, False, (False, "no"), (False, None))
             assert attempt(process) == [(*no, ["small"])]
 
-    def test_a_future_is_awaitable(self, attempt: Try) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+    def test_a_future_is_awaitable(self, attempt):
+        async def process(f, row, ctx):
             first, second = await f.v.async_value(), await f.v.async_value()
             await completed_void_future()
             return [first, second]
 
         assert attempt(process) == [5, 5]
 
-    def test_callbacks_run_in_the_order_of_registration(self, attempt: Try) -> None:
-        def process(f: Any, row: Any, ctx: Any) -> None:
+    def test_callbacks_run_in_the_order_of_registration(self, attempt):
+        def process(f, row, ctx):
             future = f.v.async_value()
             for number in range(5):
                 future.then_accept(lambda _, number=number: ctx.collect(number))
 
         assert attempt(process) == [0, 1, 2, 3, 4]
 
-    def test_callbacks_run_on_the_task_thread_with_the_context_of_the_record(
-        self, attempt: Try
-    ) -> None:
+    def test_callbacks_run_on_the_task_thread_with_the_context_of_the_record(self, attempt):
         threads = set()
 
-        def process(f: Any, row: Any, ctx: Any) -> None:
-            def seen(_: Any) -> None:
+        def process(f, row, ctx):
+            def seen(_):
                 threads.add(threading.get_ident())
                 ctx.collect((row, ctx.current_key, ctx.current_namespace))
 
@@ -127,44 +121,44 @@ class FutureTests(BackendSubject):
         assert sorted(attempt(process, rows)) == sorted((row, *row) for row in rows)
         assert threads == {threading.get_ident()}
 
-    def test_composing_something_else_than_a_future(self, attempt: Try) -> None:
+    def test_composing_something_else_than_a_future(self, attempt):
         with pytest.raises(FunctionError, match="then_compose") as failure:
             attempt(lambda f, row, ctx: f.v.async_value().then_compose(lambda v: v))
         assert isinstance(failure.value.__cause__, TypeError)
 
-    def test_combining_all(self, attempt: Try) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+    def test_combining_all(self, attempt):
+        async def process(f, row, ctx):
             mixed = [f.v.async_value(), completed_future("x"), f.v.async_value()]
             return [await combine_all([]), await combine_all(mixed)]
 
         assert attempt(process) == [[], [5, "x", 5]]
 
-    def test_a_none_among_the_futures(self, attempt: Try) -> None:
+    def test_a_none_among_the_futures(self, attempt):
         with pytest.raises(FunctionError) as failure:
             # The test needs what type checkers refuse.
-            attempt(lambda f, row, ctx: combine_all([f.v.async_value(), None]))  # type: ignore[list-item]
+            attempt(lambda f, row, ctx: combine_all([f.v.async_value(), None]))
         assert isinstance(failure.value.__cause__, ValueError)
 
     @pytest.mark.parametrize("seconds", [0, 0.001])
-    def test_awaiting_a_sleep_in_a_plain_method(self, attempt: Try, seconds: float) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+    def test_awaiting_a_sleep_in_a_plain_method(self, attempt, seconds):
+        async def process(f, row, ctx):
             before = await f.v.async_value()
             await asyncio.sleep(seconds)
             return [before, await f.v.async_value()]
 
         assert attempt(process) == [5, 5]
 
-    def test_awaiting_a_gather_in_a_plain_method(self, attempt: Try) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+    def test_awaiting_a_gather_in_a_plain_method(self, attempt):
+        async def process(f, row, ctx):
             return list(await asyncio.gather(f.v.async_value(), asyncio.sleep(0, 7)))
 
         assert attempt(process) == [5, 7]
 
-    def test_a_future_that_another_thread_completes(self, attempt: Try) -> None:
-        threads: list[threading.Thread] = []
+    def test_a_future_that_another_thread_completes(self, attempt):
+        threads = []
 
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            answer: StateFuture[int] = StateFuture()
+        async def process(f, row, ctx):
+            answer = StateFuture()
             threads.append(threading.Thread(target=answer.complete, args=(7,)))
             threads[-1].start()
             value = await answer
@@ -181,11 +175,11 @@ class FutureTests(BackendSubject):
             thread.join()
 
     def test_a_future_that_nobody_completes_fails_the_batch(
-        self, stored_five: KeyedJob, attempt: Try, engine_settings: EngineSettings
-    ) -> None:
+        self, stored_five, attempt, engine_settings
+    ):
         stored_five.settings = attrs.evolve(engine_settings, drain_timeout_s=0.01)
 
-        async def process(f: Any, row: Any, ctx: Any) -> None:
+        async def process(f, row, ctx):
             await f.v.async_value()
             await StateFuture()
 
@@ -193,13 +187,11 @@ class FutureTests(BackendSubject):
             attempt(process)
 
     @pytest.mark.parametrize("style", ["method", "callback", "coroutine"])
-    def test_an_exception_fails_the_task_and_says_where(
-        self, attempt: Try, stored_five: KeyedJob, style: str
-    ) -> None:
-        def fail(_: Any) -> Any:
+    def test_an_exception_fails_the_task_and_says_where(self, attempt, stored_five, style):
+        def fail(_):
             raise LookupError("boom")
 
-        async def coroutine(f: Any, row: Any, ctx: Any) -> None:
+        async def coroutine(f, row, ctx):
             f.v.update(6)
             await f.v.async_value()
             fail(row)
@@ -219,10 +211,10 @@ class FutureTests(BackendSubject):
         assert isinstance(failure.value.__cause__, LookupError)
         assert stored_five.do("k", ("v.value",)) == [5], "nothing was committed"
 
-    def test_there_is_no_way_to_block(self) -> None:
+    def test_there_is_no_way_to_block(self):
         for name in ("get", "join", "wait"):
             assert not hasattr(StateFuture, name)
 
 
-def _opened(function: Any, context: Any) -> None:
+def _opened(function, context):
     function.v = context.get_state(ValueStateDescriptor("v", int))

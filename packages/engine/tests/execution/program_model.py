@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import CoroutineType
 from typing import Any
 
-from forebay_testing.programs import Performer, Program, ProgramFailed
+from .programs import Performer, Program, ProgramFailed
 
 
 class ModelFuture:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import pytest
 
@@ -15,10 +13,10 @@ from forebay_state_api.job.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.settings import EngineSettings
-from forebay_testing.backends.subject import BackendSubject, NewJob, Recorded
-from forebay_testing.job import KeyedJob
+from forebay_testing.backends.subject import Recorded
 from forebay_testing.scripts import Style, declared
+
+from ..subjects import OnBoth
 
 
 @attrs.define
@@ -31,29 +29,27 @@ class Basket:
 class Collected(AggregateFunction[list[int], list[list[int]], list[list[int]]]):
     """Keeps the added values, and changes the accumulator in place."""
 
-    def create_accumulator(self) -> list[list[int]]:
+    def create_accumulator(self):
         return []
 
-    def add(self, value: list[int], accumulator: list[list[int]]) -> list[list[int]]:
+    def add(self, value, accumulator):
         accumulator.append(value)
         return accumulator
 
-    def get_result(self, accumulator: list[list[int]]) -> list[list[int]]:
+    def get_result(self, accumulator):
         return accumulator
 
-    def merge(self, first: list[list[int]], second: list[list[int]]) -> list[list[int]]:
+    def merge(self, first, second):
         return first + second
 
 
-EXPECTED: list[Any] = [Basket(["apple"]), [[1], [2]], {"q": {"p": [1]}}, [1], [[1]]]
+EXPECTED = [Basket(["apple"]), [[1], [2]], {"q": {"p": [1]}}, [1], [[1]]]
 """The contents of the five states after `_pass_and_change`."""
 
 
-class AliasingTests(BackendSubject):
-    """Values passed to or from a state never alias stored ones."""
-
+class TestCopies(OnBoth):
     @pytest.fixture
-    def mutable(self, new_job: NewJob, engine_settings: EngineSettings) -> KeyedJob:
+    def mutable(self, new_job, engine_settings):
         """A job whose states hold mutable values."""
         return new_job(
             ValueStateDescriptor("v", Basket),
@@ -65,23 +61,21 @@ class AliasingTests(BackendSubject):
             settings=engine_settings,
         )
 
-    def test_changing_what_was_passed_changes_nothing(self, mutable: KeyedJob) -> None:
+    def test_changing_what_was_passed_changes_nothing(self, mutable):
         function = Recorded(_declare(mutable), _pass_and_change)
         mutable.run(function, [("k",)])
         assert _read_all(mutable) == EXPECTED
 
     @pytest.mark.parametrize("crash", [False, True], ids=["committed", "killed"])
-    def test_changing_what_was_handed_out_changes_nothing(
-        self, mutable: KeyedJob, *, crash: bool
-    ) -> None:
+    def test_changing_what_was_handed_out_changes_nothing(self, mutable, *, crash):
         mutable.run(Recorded(_declare(mutable), _pass_and_change), [("k",)])
         mutable.run(Recorded(_declare(mutable), _read_and_change), [("k",)], crash=crash)
         assert _read_all(mutable) == EXPECTED
 
-    def test_asynchronous_reads_are_copies_too(self, mutable: KeyedJob) -> None:
+    def test_asynchronous_reads_are_copies_too(self, mutable):
         mutable.run(Recorded(_declare(mutable), _pass_and_change), [("k",)])
 
-        async def read(function: Any, row: Any, ctx: Any) -> None:
+        async def read(function, row, ctx):
             (await function.v.async_value()).items.append("x")
             iterator = await function.l.async_get()
             first = [element async for element in iterator]
@@ -98,10 +92,10 @@ class AliasingTests(BackendSubject):
         mutable.run(Recorded(_declare(mutable), read), [("k",)])
         assert _read_all(mutable) == EXPECTED
 
-    def test_changing_what_was_passed_to_an_addition_that_waits(self, mutable: KeyedJob) -> None:
+    def test_changing_what_was_passed_to_an_addition_that_waits(self, mutable):
         mutable.run(Recorded(_declare(mutable), _pass_and_change), [("k",)])
 
-        async def add_and_change(function: Any, row: Any, ctx: Any) -> None:
+        async def add_and_change(function, row, ctx):
             reduced, aggregated = [2], [2]
             waiting = function.r.async_add(reduced), function.a.async_add(aggregated)
             reduced.append(9)
@@ -113,15 +107,15 @@ class AliasingTests(BackendSubject):
         assert _read_all(mutable)[3:] == [[1, 2], [[1], [2]]]
 
 
-def _declare(job: KeyedJob) -> Any:
-    def opened(function: Any, context: Any) -> None:
+def _declare(job):
+    def opened(function, context):
         for descriptor in job.descriptors:
             setattr(function, descriptor.name, declared(context, descriptor))
 
     return opened
 
 
-def _pass_and_change(function: Any, row: Any, ctx: Any) -> None:
+def _pass_and_change(function, row, ctx):
     value, elements, entry, number = Basket(["apple"]), [[1], [2]], {"p": [1]}, [1]
     function.v.update(value)
     function.l.add_all(elements)
@@ -136,7 +130,7 @@ def _pass_and_change(function: Any, row: Any, ctx: Any) -> None:
     number.append(9)
 
 
-def _read_and_change(function: Any, row: Any, ctx: Any) -> None:
+def _read_and_change(function, row, ctx):
     function.v.value().items.append("x")
     function.l.get()[0].append(9)
     function.l.get().append([9])
@@ -149,8 +143,8 @@ def _read_and_change(function: Any, row: Any, ctx: Any) -> None:
     assert function.m.get("q") == {"p": [1]}
 
 
-def _read_all(job: KeyedJob) -> list[Any]:
-    def read(function: Any, row: Any, ctx: Any) -> Any:
+def _read_all(job):
+    def read(function, row, ctx):
         states = function.v.value(), function.l.get(), dict(function.m.items())
         return [(*states, function.r.get(), function.a.get())]
 
