@@ -157,14 +157,9 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
     failure_examples = 3
     # Each row keeps the case that asks most of the files. Sweeps and compactions keep a row for
     # lists, and one for what lives; both decide in one place what has expired. What only the engine
-    # decides about timers and times to live runs on the reference backend, which waits, too.
+    # decides about times to live runs on the heap backend and with the engine's tests.
     slow_cases = frozenset(
         {
-            *rows_but(
-                TimerTests,
-                TimerTests.test_a_rescale_finds_every_timer,
-                TimerTests.test_a_crash_fires_nothing_twice_and_loses_nothing,
-            ),
             *rows_but(
                 TtlTests,
                 TtlTests.test_times_are_kept_to_the_microsecond,
@@ -227,31 +222,12 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
                 "coroutine-(8, 1)",
                 "plain-(8, 1)",
             ),
-            *cases(
-                NamespacedTimerTests.test_a_listing_has_the_timers_of_a_key_and_namespace,
-                "coroutine-TimeDomain.EVENT_TIME",
-                "plain-TimeDomain.PROCESSING_TIME",
-            ),
-            *(
-                case
-                for row in (
-                    NamespacedTimerTests.test_a_listing_follows_what_is_deleted_and_what_fires,
-                    NamespacedTimerTests.test_replacing_leaves_one_timer_of_a_kind_and_namespace,
-                    NamespacedTimerTests.test_a_merge_moves_all_timers_of_the_sources,
-                    NamespacedTimerTests.test_a_merge_leaves_the_timers_of_other_keys,
-                )
-                for case in cases(row, "plain")
-            ),
+            *cases(NamespacedTimerTests.test_a_merge_moves_all_timers_of_the_sources, "plain"),
             *cases(
                 NamespacedTimerTests.test_state_that_begins_as_anothers_has_its_timers,
                 "fork-unlisted-1",
                 "savepoint-listed-1",
                 "other backend-unlisted-1",
-            ),
-            *cases(
-                NamespacedTimerTests.test_a_listing_is_right_after_a_rescale_of_which_one_part_had_listed,
-                "coroutine-(1, 2)",
-                "coroutine-(3, 1)",
             ),
             *cases(
                 TtlTests.test_merging_nothing_changes_nothing,

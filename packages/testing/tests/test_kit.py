@@ -35,20 +35,49 @@ def test_ten_lines_are_enough(tmp_path):
         "    def backend_class(self):\n"
         "        return Forgetful\n"
     )
-    chosen = "class_says or what_was_last_stored"
+    printed = outcome(tmp_path, "class_says or what_was_last_stored")
+    assert "TestNothing has to override the fixture backend_class" in printed
+    assert "2 failed, 4 passed" in printed, printed
+    assert "3 errors" in printed
+    assert "a value is what was last stored [tight]\n(KindTests: The operations" in printed
+    assert "batch 1: 'k': v.value() -> [(0, [None])]\n" in printed
+
+
+def test_a_damage_that_memory_may_hide_says_what_to_override(tmp_path):
+    """The three lines of the docs, for a backend that keeps copies in the process."""
+    (tmp_path / "test_mine.py").write_text(
+        "import pytest\n"
+        "from forebay_backend_heap import HeapBackend\n"
+        "from forebay_testing import StateBackendTests\n"
+        "class TestMyBackend(StateBackendTests):\n"
+        "    @pytest.fixture\n"
+        "    def backend_class(self):\n"
+        "        return HeapBackend\n"
+        "class TestOverrides(TestMyBackend):\n"
+        "    @pytest.fixture\n"
+        "    def forget(self):\n"
+        "        return lambda: None\n"
+    )
+    printed = outcome(tmp_path, "found and altered")
+    before, without, with_own = printed.split("test_damaged_files_are_found[altered] _")
+    assert "2 failed" in with_own, printed
+    assert "DID NOT RAISE CorruptStateError" in without
+    assert "- advice -" in without
+    assert "does not override the fixture forget" in without
+    assert "advice" not in before + with_own
+
+
+def outcome(folder, chosen):
+    """Run some tests of a folder, and return what pytest prints."""
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, tmp_path],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, folder],
         capture_output=True,
         text=True,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
     )
-    assert "TestNothing has to override the fixture backend_class" in result.stdout
-    assert "2 failed, 4 passed" in result.stdout, result.stdout
-    assert "3 errors" in result.stdout
-    assert "a value is what was last stored [tight]\n(KindTests: The operations" in result.stdout
-    assert "batch 1: 'k': v.value() -> [(0, [None])]\n" in result.stdout
+    return result.stdout
 
 
 TESTS = conformance.StateBackendTests

@@ -85,6 +85,7 @@ class _NamesRequests(ForwardingStorage):
         return any(full.endswith(f"/{name}") for full in self.requested)
 
 
+@pytest.mark.usefixtures("damages")
 class DamageTests(BackendSubject):
     """A state directory whose objects are swapped, emptied, truncated and altered one by one."""
 

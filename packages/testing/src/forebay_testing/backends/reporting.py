@@ -19,6 +19,8 @@ JOBS: Final = pytest.StashKey[list["TracedJob"]]()
 """The jobs that a test has made."""
 SEED: Final = pytest.StashKey[int]()
 """The seed of its examples, if they are fresh ones."""
+ADVICE: Final = pytest.StashKey[str]()
+"""Advice to print with its failure."""
 
 _NAME: Final = "forebay-kit"
 _LINES: Final = 30
@@ -101,6 +103,8 @@ class Reporter:
             if (seed := item.stash.get(SEED, None)) is not None:
                 advice = f"set example_seed = {seed} on the class to draw the same examples again"
                 report.sections.append(("repeat", advice))
+            if (advised := item.stash.get(ADVICE, None)) is not None:
+                report.sections.append(("advice", advised))
         return report
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from inspect import getattr_static
 from typing import Any, ClassVar, Final, NamedTuple
 
 import pytest
@@ -18,7 +19,7 @@ from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.storage.obstore import ObstoreStorage
-from forebay_testing.backends.reporting import JOBS, SEED, TracedJob, register
+from forebay_testing.backends.reporting import ADVICE, JOBS, SEED, TracedJob, register
 from forebay_testing.backends.search import SHRINKING_S, Search
 from forebay_testing.backends.stored_cells import StoredCells
 from forebay_testing.clock import ManualClock
@@ -54,6 +55,12 @@ with coroutines, which wait at every access."""
 
 SECOND: Final = timedelta(seconds=1)
 
+FORGET: Final = (
+    "this test damages stored data, and the class does not override the fixture forget. A backend "
+    "that keeps copies in the process between batches does not meet the damage: let forget return "
+    "a function that empties its caches"
+)
+
 NewJob = Callable[..., KeyedJob]
 
 _numbers = itertools.count()
@@ -83,6 +90,12 @@ class BackendSubject:
     def _says_what_was_promised(self, request: pytest.FixtureRequest) -> None:
         request.node.stash.setdefault(JOBS, [])
         register(request.config)
+
+    @pytest.fixture
+    def damages(self, request: pytest.FixtureRequest) -> None:
+        """The test damages stored data: without `forget`, copies in memory may hide that."""
+        if getattr_static(type(self), "forget") is getattr_static(BackendSubject, "forget"):
+            request.node.stash[ADVICE] = FORGET
 
     @pytest.fixture
     def backend_class(self) -> type[StateBackend]:

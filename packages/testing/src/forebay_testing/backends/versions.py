@@ -255,6 +255,7 @@ class _LosesAnswers(WrappedStorage):
         return answer
 
 
+@pytest.mark.usefixtures("damages")
 class VerificationTests(BackendSubject):
     """Reads are verified: an error names file and version; no wrong value is ever returned."""
 
