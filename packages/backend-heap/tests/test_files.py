@@ -145,7 +145,7 @@ def test_another_file_in_its_place_is_found(kit, job):
 def test_a_missing_file_is_corrupt_state(kit, job):
     state = write(kit, job)
     job.storage.delete([state.files[1].name])
-    with pytest.raises(CorruptStateError, match="it is not there"):
+    with pytest.raises(CorruptStateError, match="it is missing"):
         Reader(job.storage, "job", "op", 2).read_all(state.files)
 
 

@@ -31,7 +31,7 @@ class Compactor:
         if do == "exit":
             os._exit(3)
         if do == "corrupt":
-            raise CorruptStateError("an input is not what was written")
+            raise CorruptStateError("an input is damaged")
         if do in ("wait", "deaf"):
             open(here + ".began", "w").write(str(os.getpid()))
             while not os.path.exists(here + ".go"):

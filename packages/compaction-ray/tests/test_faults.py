@@ -75,7 +75,7 @@ WORKERS_FAULTS = [
     OSError(errno.ENOSPC, "No space left on device"),
     RuntimeError("can't start new thread"),
     TimeoutError(),
-    CorruptStateError("it is not there"),
+    CorruptStateError("it is missing"),
     StorageError("throttled", transient=True),
     KeyError("a defect"),
 ]

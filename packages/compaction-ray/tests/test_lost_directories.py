@@ -39,7 +39,7 @@ class Blind(Concatenation):
 
     def compact(self, given, here, cancelled):
         self.runs += 1
-        raise CorruptStateError(f"{given.inputs[0].name}: it is not there")
+        raise CorruptStateError(f"{given.inputs[0].name}: it is missing")
 
 
 @contextlib.contextmanager

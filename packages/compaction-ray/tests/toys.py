@@ -288,7 +288,7 @@ class Concatenation:
     def verify(self, file: StateFile, storage: ObjectStorage) -> None:
         self.verified.append(file.name)
         if sum(storage.get(file.name)) != file.meta["sum"]:
-            raise CorruptStateError(f"{file.name} is not what was written")
+            raise CorruptStateError(f"{file.name} is damaged")
 
 
 class ThreadWorker:

@@ -223,7 +223,7 @@ def _replay(copy: Copy, parent: ParentState, opening: Opening) -> bool:
 def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[StateFile] | None:
     """Return the deltas from a manifest to the opened one.
 
-    ``None`` if it is not a known ancestor.
+    Returns ``None`` if it is not a known ancestor.
     """
     if held == parent.manifest_id:
         return ()

@@ -53,7 +53,7 @@ class Reader:
                     return self._read_whole(file)
                 return self._read_part(file)
         except ObjectNotFoundError as fault:
-            raise CorruptStateError(f"{self._where(file)}: it is not there") from fault
+            raise CorruptStateError(f"{self._where(file)}: it is missing") from fault
 
     def _read_whole(self, file: StateFile) -> list[Section]:
         data = self.storage.get(file.name)

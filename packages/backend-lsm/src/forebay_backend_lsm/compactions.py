@@ -276,7 +276,7 @@ class Compactions:
         outputs = outputs_of(job, result)
         sizes = {file.name: file.size for file in outputs}
         if fault := fault_of(job, result, sizes):
-            raise CorruptStateError(f"a compaction in {storage.url} went wrong: {fault}")
+            raise CorruptStateError(f"a compaction in {storage.url} failed: {fault}")
         files = replaced(self.files, _inputs(job), outputs)
         assert files is not None, "adjacent layers can always be merged"
         self.files = files

@@ -28,7 +28,7 @@ def test_the_service_verifies_what_is_installed(
     def verify(job: CompactionJob, result: CompactionResult) -> None:
         verified.append(job.id)
         assert result.outputs
-        raise CorruptStateError("an output is not what was written")
+        raise CorruptStateError("an output is damaged")
 
     job = until_pending(chain)
     monkeypatch.setattr(chain.service, "verify", verify)
@@ -36,7 +36,7 @@ def test_the_service_verifies_what_is_installed(
     chain.commit()
     again = chain.service.submitted[-1]
     chain.run_jobs()
-    with pytest.raises(CorruptStateError, match="not what was written"):
+    with pytest.raises(CorruptStateError, match="is damaged"):
         chain.commit()
     assert verified == [job.id, again.id]
     monkeypatch.undo()

@@ -109,7 +109,7 @@ def test_every_damage_is_reported(folder):
     path.write_bytes(good[:-1])
     assert "data/a/run-1" in run("verify", folder, status=1)
     path.unlink()
-    assert "it is not there" in run("verify", folder, status=1)
+    assert "it is missing" in run("verify", folder, status=1)
 
 
 def test_a_damaged_manifest_is_reported(folder):

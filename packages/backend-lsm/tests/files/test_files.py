@@ -217,5 +217,5 @@ def test_filters_let_few_through(model, storage):
 def test_a_missing_file_is_corrupt_state(model, storage):
     file = model.write(storage, "d/f", [(model.header(), {b"\x01": (0, b"v", 0)})])
     storage.delete(["d/f"])
-    with pytest.raises(CorruptStateError, match="'d/f': it is not there"):
+    with pytest.raises(CorruptStateError, match="'d/f': it is missing"):
         SortedFile.open(storage, file)

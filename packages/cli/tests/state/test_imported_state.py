@@ -535,7 +535,7 @@ def test_rows_that_do_not_fit_on_the_local_disk(heap, monkeypatch):
     monkeypatch.setattr(
         pa.ipc.RecordBatchFileWriter, "write_batch", Mock(side_effect=OSError("full"))
     )
-    with pytest.raises(ConfigurationError, match="TMPDIR names another folder"):
+    with pytest.raises(ConfigurationError, match="Set TMPDIR to another folder"):
         heap.imported(totals(a=1))
     assert heap.files() == []
 

@@ -175,7 +175,7 @@ def of_another_version():
 @pytest.mark.parametrize(
     "fault",
     [
-        CorruptStateError("it is not there"),
+        CorruptStateError("it is missing"),
         StorageError("throttled", transient=True),
         ZeroDivisionError("oops"),
         MemoryError(),
@@ -200,28 +200,28 @@ def test_whatever_a_worker_says_the_job_is_done_here(client_of, gateway, remote,
 def test_only_the_failure_of_the_local_compaction_reaches_the_query(
     client_of, gateway, remote, own
 ):
-    remote.fault = own.fault = CorruptStateError("an input is not what was written")
+    remote.fault = own.fault = CorruptStateError("an input is damaged")
     status = ended(client_of(gateway.address, request_retries=0), job())
     assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
-    assert "not what was written" in status.message
+    assert "is damaged" in status.message
 
 
 def test_a_verdict_counts_when_the_client_reads_the_same(client_of, gateway, remote, storage, own):
     storage.put("query/op/data/in1", b"damaged")
-    remote.fault = CorruptStateError("an input is not what was written")
+    remote.fault = CorruptStateError("an input is damaged")
     status = ended(client_of(gateway.address, failure_strategy="fail"), job())
     assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
-    assert "not what was written" in status.message
+    assert "is damaged" in status.message
     assert own.runs == 0
 
 
 @pytest.mark.long
 def test_a_verdict_that_the_client_cannot_confirm_is_given_time(client_of, gateway, remote, own):
-    remote.fault = CorruptStateError("it is not there")
+    remote.fault = CorruptStateError("it is missing")
     client = client_of(gateway.address, failure_strategy="fail", clock=Hurried())
     status = ended(client, job())
     assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.UNAVAILABLE)
-    assert "it is not there" in status.message
+    assert "it is missing" in status.message
     assert own.runs == 0
 
 

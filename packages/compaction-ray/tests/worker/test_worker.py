@@ -86,7 +86,7 @@ def test_a_failure_without_the_directory_says_nothing_about_the_job(
     body, storage, compactor, tmp_path
 ):
     body.describe({"default": storage_mark.put(storage)})
-    compactor.fault = CorruptStateError("it is not there")
+    compactor.fault = CorruptStateError("it is missing")
     assert body.run(submission()).fault is CompactionFault.CORRUPTION
     compact = compactor.compact
 

@@ -58,7 +58,7 @@ def test_a_manifest_of_another_format(payload, number, message):
 @pytest.mark.parametrize("lost", ["format", "made", "files", "descriptions"])
 def test_a_manifest_that_lacks_a_field(payload, lost):
     del payload[lost]
-    with pytest.raises(CorruptStateError, match=f"the manifest is not what was written.*{lost}"):
+    with pytest.raises(CorruptStateError, match=f"the manifest is damaged.*{lost}"):
         read(payload)
 
 

@@ -379,7 +379,7 @@ class TestRecovery:
             recovery_for(head, query.storage, epochs) for head in list_heads(query.storage, epochs)
         )
         put_recovery(query.storage, epochs, first)
-        with pytest.raises(ConfigurationError, match="just made a decision"):
+        with pytest.raises(ConfigurationError, match="just chosen a timeline"):
             put_recovery(query.storage, epochs, second)
         assert read_recovery(query.storage, list_epochs(query.storage)) == first
 

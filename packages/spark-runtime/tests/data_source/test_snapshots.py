@@ -286,7 +286,9 @@ def test_columns_that_spark_takes_for_one(make_job, read):
     job = make_job(N, ValueStateDescriptor("N", int), ValueStateDescriptor("KEY", int))
     job.do("ann", ("n.update", 1), ("N.update", 2), ("KEY.update", 3))
     job.do("ann")
-    with pytest.raises(ConfigurationError, match="two columns that Spark takes for one, 'N' and"):
+    with pytest.raises(
+        ConfigurationError, match="two columns whose names differ only in case, 'N'"
+    ):
         read()
     assert read(state="N").rows("value") == [(2,)]
     assert read(state="KEY").rows("value") == [(3,)]

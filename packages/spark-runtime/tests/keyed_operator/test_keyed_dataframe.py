@@ -32,5 +32,5 @@ def test_a_reduce_function_has_no_open():
             return second
 
     made = KeyedDataFrame(df=None, keys=None, options=None)
-    with pytest.raises(ConfigurationError, match="Opened defines open, which nobody calls"):
+    with pytest.raises(ConfigurationError, match="Opened defines open, which is never called"):
         made.reduce(Opened())

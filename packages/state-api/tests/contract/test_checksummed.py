@@ -59,12 +59,12 @@ def test_another_format_is_named():
 def test_what_holds_no_mapping_is_named():
     for body in (b"\xc1", msgpack.packb([1]), b""):
         content = struct.pack("<4sBQ", b"FBAY", 1, len(body)) + body
-        with pytest.raises(CorruptStateError, match="the pin is not what was written there"):
+        with pytest.raises(CorruptStateError, match="the pin is damaged"):
             unseal(content + xxhash.xxh3_128_digest(content), "the pin")
 
 
 def test_a_payload_of_another_kind_is_named():
-    with pytest.raises(CorruptStateError, match=r"the pin is not what.*KeyError") as found:
+    with pytest.raises(CorruptStateError, match=r"the pin is damaged.*KeyError") as found:
         read_sealed(seal({"since": 1}), "the pin", lambda payload: payload["files"])
     assert type(found.value) is CorruptStateError
     with pytest.raises(CorruptStateError, match="the pin is truncated to 0 bytes") as empty:

@@ -82,7 +82,7 @@ class ClosedAggregate(AggregateFunction):
     ],
 )
 def test_functions_inside_states_have_no_life_of_their_own(make, fn, method):
-    says = f"state 's': {fn.__name__} defines {method}, which nobody calls"
+    says = f"state 's': {fn.__name__} defines {method}, which is never called"
     with pytest.raises(ConfigurationError, match=says):
         make("s", fn())
 

@@ -271,7 +271,7 @@ class FileTable:
 def _codec(compression: str) -> pa.Codec | None:
     """Return the decompressor of blocks, which several threads may use.
 
-    ``None`` for uncompressed files.
+    Returns ``None`` for uncompressed files.
     """
     name = COMPRESSIONS[compression]
     return None if name is None else pa.Codec(name)
@@ -309,11 +309,11 @@ def check_present(
 ) -> None:
     """Raise `CorruptStateError` if a file that cannot be read is missing or truncated."""
     if isinstance(fault, ObjectNotFoundError):
-        raise CorruptStateError(f"{where}: it is not there") from fault
+        raise CorruptStateError(f"{where}: it is missing") from fault
     folder = file.name.rpartition("/")[0]
     sizes = {info.name: info.size for info in storage.list(folder)}
     if file.name not in sizes:
-        raise CorruptStateError(f"{where}: it is not there") from fault
+        raise CorruptStateError(f"{where}: it is missing") from fault
     if sizes[file.name] < file.size:
         raise CorruptStateError(
             f"{where}: it has {sizes[file.name]} bytes, its manifest records {file.size}"

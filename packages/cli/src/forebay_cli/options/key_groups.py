@@ -32,4 +32,4 @@ key_groups_option: Final = click.option(
 def check_key_groups(groups: KeyGroupRange | None, max_parallelism: int) -> None:
     """Refuse key groups that an operator does not have."""
     if groups is not None and groups.end >= max_parallelism:
-        raise ConfigurationError(f"there are {max_parallelism} key groups, from 0")
+        raise ConfigurationError(f"the operator has the key groups 0..{max_parallelism - 1}")

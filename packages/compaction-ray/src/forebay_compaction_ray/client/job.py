@@ -248,12 +248,12 @@ class TrackedJob:
         return self._failed(why)
 
     def _is_final(self, view: JobView) -> bool:
-        """Note that a worker has failed; return whether nobody can do the job.
+        """Record that a worker has failed the job; return whether the job itself is at fault.
 
-        The workers of one machine are one witness: they share its mounts, memory and plugins. So it
-        takes this process, which reads the inputs, or a worker of another machine, because only a
-        compactor finds its own defects, and not every format can be checked here. With the strategy
-        `fallback` the local compaction is the judge.
+        Failures on one machine count once, because its workers share mounts, memory and plugins.
+        The failure has to be confirmed by this process, which reads the inputs, or by a worker of
+        another machine, because only a compactor finds its own defects, and not every format can be
+        checked here. With the strategy `fallback` the local compaction decides.
         """
         if self.job is None or not view.worker:
             return False

@@ -278,7 +278,7 @@ class GatewayCore:
                     return
 
     def _refuse_hopeless(self) -> None:
-        """End the waiting jobs that no worker could take as things are."""
+        """End the waiting jobs that no current worker can take."""
         for entry in list(self._queue.values()):
             if (refused := self.worker_set.refusal(entry.submission)) is not None:
                 del self._queue[entry.id]

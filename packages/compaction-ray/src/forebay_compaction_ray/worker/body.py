@@ -157,7 +157,7 @@ class WorkerBody:
     def _without_storage(self, submission: Submission) -> Outcome | None:
         """Return the failure of a job whose storage is another directory on this worker.
 
-        ``None`` if it is the same.
+        Returns ``None`` if it is the same.
         """
         problem = self._problem(submission.storage)
         return _excused(NO_STORAGE, problem) if problem else None

@@ -152,7 +152,7 @@ class ContentReader:
     def sizes(self, number: int, versions: Sequence[VersionFigures]) -> StateSizes:
         """Return the sizes of the states of a version, which is read once for all viewers.
 
-        It is looked for among ``versions``. Raises `ConfigurationError` if it is not there, if it
+        It is looked for among ``versions``. Raises `ConfigurationError` if it is missing, if it
         has a subtask of more than `PART_BYTES` and its backend reads whole files, or if its
         subtasks are not read after `MOST_S`; `VersionGoneError` if it is not stored any more.
         """
@@ -178,8 +178,8 @@ class ContentReader:
         for done, part in enumerate(parts):
             if done and self._now() > until:
                 raise ConfigurationError(
-                    f"after {MOST_S:.0f} s the sizes of {done} of {len(parts)} subtasks of version "
-                    f"{snapshot.version} were read, more than the console waits: {_INSTEAD}"
+                    f"timed out: after {MOST_S:.0f} s the sizes of {done} of {len(parts)} subtasks "
+                    f"of version {snapshot.version} were read; {_INSTEAD}"
                 )
             found = snapshot.state_bytes(key_groups=part)
             if found is None:

@@ -130,7 +130,7 @@ class WatchedOperator:
     def manifests(self, names: Sequence[str]) -> Sequence[Manifest]:
         """Return the manifests.
 
-        An empty list if the janitor deleted one of them after the listing.
+        It is empty if the janitor deleted one of them after the listing.
         """
         with self._lock:
             found = {name: self._manifests[name] for name in names if name in self._manifests}

@@ -377,7 +377,7 @@ class Scheduler:
     def loop_wait(self, awaited: Any) -> LoopWait | None:
         """Return a wait for an object that is not a state future.
 
-        ``None`` if it cannot be awaited. Only records may wait: they end after their waits.
+        Returns ``None`` if it cannot be awaited. Only records may wait: they end after their waits.
         """
         if self.awaits is None or self.context._key is NO_KEY:
             return None

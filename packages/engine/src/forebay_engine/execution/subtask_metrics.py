@@ -93,7 +93,7 @@ def figures_of(calls: Counts) -> dict[str, float]:
 
 
 def commit_figures(committed: CommittedState) -> dict[str, Any]:
-    """Return the sizes of a commit by the keys of metrics; what is not known is absent."""
+    """Return the sizes of a commit by the keys of metrics; unknown sizes are absent."""
     sizes = {
         "commits": 1,
         "keys": committed.keys,

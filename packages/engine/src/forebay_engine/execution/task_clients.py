@@ -100,7 +100,7 @@ class ClientSet:
 
 
 class CallClients:
-    """All clients of a subtask, as calls see them: one that can be replaced."""
+    """Represents all clients of a subtask towards calls, which know one replaceable client."""
 
     def __init__(self, clients: TaskClients) -> None:
         self._loop = clients._loop

@@ -63,7 +63,7 @@ class TtlPolicy:
     def seen_all(self, cells: list[Any]) -> tuple[list[Any], list[Any] | None]:
         """Return a read's results for several cells, and the cells to store.
 
-        ``None`` if they are unchanged.
+        Returns ``None`` if they are unchanged.
         """
         if min(map(_time_of, cells), default=NEVER) > self.plain_after:
             return cells, None

@@ -170,7 +170,7 @@ def _checked(schema: StructType) -> StructType:
         other = seen.setdefault(name.lower(), name)
         if other is not name:
             raise ConfigurationError(
-                f"the operator's table has two columns that Spark takes for one, {other!r} and "
+                f"the table has two columns whose names differ only in case, {other!r} and "
                 f"{name!r}: read one state with option('state', …)"
             )
     return schema

@@ -33,8 +33,8 @@ def shipped(job: Callable[[Iterator[Any]], Iterator[Any]], what: str) -> Any:
             raise ModuleNotFoundError(
                 f"{what}: {missing} is not installed for the Python that Spark's workers run, "
                 f"{sys.executable}. Install {missing.replace('_', '-')} there, in the driver's "
-                "version: on every worker, and with Spark Connect on the server; PYSPARK_PYTHON "
-                "names another Python",
+                "version: on every worker, and with Spark Connect on the server; or set "
+                "PYSPARK_PYTHON to another Python",
                 name=error.name,
             ) from None
         return unpacked(batches)

@@ -39,7 +39,7 @@ _SCALARS: Final[Mapping[str, tuple[type[T.DataType], ...]]] = {
 def misfit(struct: T.StructType, description: Description) -> str | None:
     """Return why values of a variable's ``struct`` do not fit a declared type.
 
-    ``None`` if they fit.
+    Returns ``None`` if they fit.
 
     Only types are compared: nulls are found when the values are read.
     """

@@ -145,7 +145,7 @@ def decoding(where: Callable[[int | None], str]) -> Iterator[None]:
     except (ForebayError, MemoryError):
         raise
     except Exception as error:
-        what = f"what is stored is not what was written: {type(error).__name__}: {error}"
+        what = f"the stored data are damaged: {type(error).__name__}: {error}"
         raise CorruptStateError(f"{where(None)}: {what}") from error
 
 

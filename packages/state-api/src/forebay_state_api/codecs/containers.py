@@ -223,7 +223,7 @@ def _tuple_of(function: Function | None) -> Function | None:
 def by_position(functions: Sequence[Function | None]) -> Function | None:
     """Return a function of tuples that applies a function to each part.
 
-    ``None`` if no part needs one.
+    Returns ``None`` if no part needs one.
     """
     if not any(functions):
         return None

@@ -139,9 +139,7 @@ def _load(data: bytes | memoryview, **options: Any) -> Any:
     except ForebayError:
         raise
     except Exception as error:
-        raise CorruptStateError(
-            f"{len(data)} bytes of state are not what was written: {error}"
-        ) from error
+        raise CorruptStateError(f"{len(data)} bytes of state are damaged: {error}") from error
 
 
 def _default(value: Any) -> Any:

@@ -34,7 +34,7 @@ class Maker(abc.ABC):
 
 
 class TupleMaker(Maker):
-    """For subclasses of tuple."""
+    """Builds instances of subclasses of tuple."""
 
     def __init__(self, cls: type) -> None:
         """Make instances of ``cls``, without calling its ``__new__``."""

@@ -413,7 +413,7 @@ class StateBackend(abc.ABC):
     def stored_bytes(self) -> Mapping[str, int] | None:
         """Return state → the bytes that hold its cells in the opened range.
 
-        ``None`` if unknown.
+        Returns ``None`` if unknown.
 
         For readers, who show them to people. States that have none may be missing. What newer
         writes have replaced counts as long as it is stored, and so do neighbours in the same

@@ -56,12 +56,12 @@ def unseal(data: bytes, name: str = "object") -> dict[str, Any]:
     end = _checked_end(data, name)
     content = data[:end]
     if xxhash.xxh3_128_digest(content) != data[end:]:
-        raise CorruptStateError(f"{name} was altered: its checksum does not fit its content")
+        raise CorruptStateError(f"{name} was altered: its checksum does not match")
     payload: Any = None
     with contextlib.suppress(ValueError):  # not msgpack, so not a mapping either
         payload = msgpack.unpackb(content[_HEAD.size :], raw=False, strict_map_key=False)
     if not isinstance(payload, dict):
-        raise CorruptStateError(f"{name} is not what was written there: it holds no mapping")
+        raise CorruptStateError(f"{name} is damaged: its content is not a mapping")
     return payload
 
 
@@ -78,9 +78,7 @@ def read_sealed(data: bytes, name: str, read: Callable[[dict[str, Any]], T]) -> 
     except ForebayError:
         raise
     except Exception as error:
-        raise CorruptStateError(
-            f"{name} is not what was written there: {type(error).__name__}: {error}"
-        ) from error
+        raise CorruptStateError(f"{name} is damaged: {type(error).__name__}: {error}") from error
 
 
 def known_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -166,9 +166,9 @@ class CompactionService(abc.ABC):
     def outage(self) -> ServiceOutage | None:
         """Return since when and why the service does none of this process's jobs.
 
-        ``None`` if it does some, or has had none. Asked after each commit; makes no requests. The
-        runtime logs an outage once in a run of the query, so a service logs no warning for each
-        job and process.
+        Returns ``None`` if it does some, or has had none. Asked after each commit; makes no
+        requests. The runtime logs an outage once in a run of the query, so a service logs no
+        warning for each job and process.
         """
         return None
 

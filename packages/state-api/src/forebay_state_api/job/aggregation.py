@@ -73,9 +73,9 @@ def check_no_life(function: object, where: str) -> None:
     defined = [name for name in ("open", "close") if hasattr(type(function), name)]
     if defined:
         raise ConfigurationError(
-            f"{where}: {type(function).__qualname__} defines {' and '.join(defined)}, which nobody "
-            "calls: make what it needs in __init__, or in open() of the function that declares the "
-            "state"
+            f"{where}: {type(function).__qualname__} defines {' and '.join(defined)}, which is "
+            "never called: make what it needs in __init__, or in open() of the function that "
+            "declares the state"
         )
 
 

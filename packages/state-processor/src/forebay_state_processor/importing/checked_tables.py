@@ -207,5 +207,5 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="forebay-import-")
     except OSError as error:
         raise StorageError(
-            f"there is no folder to split tables in: {error}. TMPDIR names another one"
+            f"no temporary folder can be used to split tables: {error}. Set TMPDIR to another one"
         ) from error

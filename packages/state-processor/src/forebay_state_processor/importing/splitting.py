@@ -116,7 +116,7 @@ class SplitTable:
     def _placed(self, row: ImportedRow) -> ImportedRow:
         if not self._start <= row.group <= self._ends[-1]:
             raise ValueError(
-                f"the key is of key group {row.group}, and its column's type gave another one: "
+                f"the key is of key group {row.group}, but its column's type places it in another: "
                 "cast the column to the type of the key"
             )
         return row
@@ -149,7 +149,7 @@ class SplitTable:
         except OSError as error:
             raise ConfigurationError(
                 f"{self.reader.what} does not fit on the disk of {self._folder.parent}, where it "
-                f"is split: {error}. TMPDIR names another folder"
+                f"is split: {error}. Set TMPDIR to another folder"
             ) from error
 
     def _batches(self, part: int) -> Iterator[pa.RecordBatch]:

@@ -48,7 +48,7 @@ class DirectoryWatch:
         return self._unlisted
 
     def refresh(self) -> Mapping[StoredOperator, OperatorView]:
-        """Return a view of each operator, by its names; none of those that have no view yet.
+        """Return the views of all operators that have one, by the operators' names.
 
         Makes at most `REQUESTS` requests for each operator. Once in `LIST_EVERY` times it looks for
         new operators instead of at those it knows: one request, and one for each query. An operator

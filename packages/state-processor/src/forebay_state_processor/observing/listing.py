@@ -130,7 +130,7 @@ class OperatorListing:
         return [one for one in of_run if one.by.version == version]
 
     def _newest_run(self, made: Sequence[Made]) -> str:
-        """Return the newest of all runs: one with an epoch, or one that made any of these."""
+        """Return the newest of the runs that have an epoch or made any of these objects."""
         newest, entry = self.timeline.newest, self.epochs.newest()
         runs = {(one.by.run_key, one.by.epoch) for one in made}
         if newest is not None:

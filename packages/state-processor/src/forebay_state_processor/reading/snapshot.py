@@ -218,7 +218,7 @@ class Snapshot(VersionContent):
     def timer_table(self, *, key_groups: KeyGroupRange | None = None) -> pa.RecordBatchReader:
         """Return the registered timers as Arrow: ``domain`` and ``time`` of each key.
 
-        Empty if the operator has none. Needs pyarrow.
+        It is empty if the operator has none. Needs pyarrow.
         """
         return timer_reader(self, self.timers(key_groups=key_groups))
 

@@ -86,8 +86,8 @@ class VersionContent:
     def state_bytes(self, *, key_groups: KeyGroupRange | None = None) -> dict[str, int] | None:
         """Return state → its stored bytes, including overwritten data.
 
-        ``None`` if the backend does not know. Opens the version: heap reads its files, lsm their
-        indexes.
+        Returns ``None`` if the backend does not know. Opens the version: heap reads its files, lsm
+        their indexes.
         """
         total = dict.fromkeys(self.states, 0)
         for part in self.opened.parts(key_groups or self.key_groups):
@@ -126,7 +126,7 @@ class VersionContent:
     def expired_until(self, info: StateInfo) -> int | None:
         """Return the newest time of last access, in µs, that has expired.
 
-        ``None`` if nothing has.
+        Returns ``None`` if nothing has.
         """
         if self._show_expired or self.now_us is None or info.expiry is None:
             return None

@@ -72,7 +72,7 @@ def put_recovery(storage: ObjectStorage, epochs: Epochs, recovery: Recovery) -> 
     number = max(epochs.recoveries, default=0) + 1
     if not storage.put_if_absent(_name(number), seal(attrs.asdict(recovery))):
         raise ConfigurationError(
-            f"somebody else has just made a decision for the state in {storage.url}; look again"
+            f"another process has just chosen a timeline of the state in {storage.url}; look again"
         )
 
 

@@ -148,9 +148,7 @@ def _read(storage: ObjectStorage, place: str, info: ObjectInfo | None = None) ->
         storage.get(place), what, lambda payload: Savepoint(**known_fields(Savepoint, payload))
     )
     if savepoint_object(saved.name) != place:
-        raise CorruptStateError(
-            f"{what} is not what was written there: it is savepoint {saved.name!r}"
-        )
+        raise CorruptStateError(f"{what} is in the wrong place: it is savepoint {saved.name!r}")
     return attrs.evolve(saved, made=None if info is None else info.modified)
 
 

@@ -99,7 +99,7 @@ def stored_versions(
 def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> RunVersion | None:
     """Return the newest complete version ≤ ``newest`` in a run's timeline.
 
-    ``None`` if there is none.
+    Returns ``None`` if there is none.
     """
     return next((at for at, _ in stored_versions(storage, run_key, newest)), None)
 

@@ -115,7 +115,8 @@ def _excluded(
 def _is_known(storage: ObjectStorage, checkpoint: Checkpoint, made: VersionListing) -> bool | None:
     """Return whether the checkpoint knows the batch in which a run made a version.
 
-    ``None`` if neither that version nor any stored below it in its timeline has a time to compare.
+    Returns ``None`` if neither that version nor any stored below it in its timeline has a time to
+    compare.
     """
     try:
         dated = next((one for one in _and_below(storage, made) if _time_of(one)), None)
@@ -185,7 +186,7 @@ def _preferred(
 ) -> str | None:
     """Choose one of the complete runs, which are ordered by rank.
 
-    ``None`` if no run is complete.
+    Returns ``None`` if no run is complete.
     """
     if task.checkpoint is None or len(complete) < 2:  # noqa: PLR2004 - nothing to choose
         return next(iter(complete), None)

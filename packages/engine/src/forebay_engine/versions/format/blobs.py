@@ -61,5 +61,5 @@ def read_blob(storage: ObjectStorage, blob: Blob, what: str) -> bytes:
     if len(data) != blob.size:
         raise CorruptStateError(f"{place}, has {len(data)} bytes instead of {blob.size}")
     if xxhash.xxh3_128_digest(data) != blob.digest:
-        raise CorruptStateError(f"{place}, was altered: its checksum does not fit its content")
+        raise CorruptStateError(f"{place}, was altered: its checksum does not match")
     return data

@@ -221,7 +221,7 @@ def read_record(storage: ObjectStorage, run_key: str) -> RunRecord | None:
     record = read_sealed(data, f"{name} in {storage.url}", _record)
     if record.identity.key != run_key:
         raise CorruptStateError(
-            f"{name} in {storage.url} is not what was written there: it is another run's record"
+            f"{name} in {storage.url} is in the wrong place: it is another run's record"
         )
     return record
 

@@ -89,7 +89,7 @@ def _check(stored: Sequence[KeyColumn], now: Sequence[KeyColumn], kept: str, whi
         if before.name and column.name and before.name not in (column.name, column.former):
             raise StateMigrationError(
                 f"{kept} under the key column{which} {before.name!r}, and that column is now "
-                f"{column.name!r}: a value of the one would go on with the state of the other. If "
+                f"{column.name!r}: a value of one would continue with the state of the other. If "
                 f"the column was renamed, pass key_alias={{{column.name!r}: {before.name!r}}}; if "
                 "rows have another key now, begin with empty state under another uid"
             )
