@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-from forebay_engine.timers.service import us_of
+from forebay_engine.timers.instants import us_of
 from forebay_engine.timers.watermark import ALWAYS, TimerClocks, times_of
 
 FIRST_US = us_of(datetime.min.replace(tzinfo=UTC))

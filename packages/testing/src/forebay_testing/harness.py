@@ -39,7 +39,7 @@ from forebay_engine.execution.rows import check_rows
 from forebay_engine.execution.subtask import Subtask
 from forebay_engine.isolation.checked_rows import CheckedRows
 from forebay_engine.isolation.failed_record import ErrorRows, FailedRecord
-from forebay_engine.timers.service import timer_us
+from forebay_engine.timers.instants import timer_us
 from forebay_engine.versions import OperatorStorage, RestoreFrom
 from forebay_engine.versions.choosing.timeline import newest_complete
 from forebay_engine.versions.format.epochs import list_epochs

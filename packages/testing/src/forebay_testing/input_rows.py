@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import attrs
 
 from forebay_engine.execution.rows import row_class
-from forebay_engine.timers.service import us_of
+from forebay_engine.timers.instants import us_of
 from forebay_engine.versions.format.keyed_by import UNKNOWN, KeyColumn, KeyedBy
 from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.codecs.field_names import as_declared

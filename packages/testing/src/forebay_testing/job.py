@@ -28,7 +28,7 @@ from forebay_engine.execution.loop_thread import loop_thread
 from forebay_engine.execution.record_methods import broadcast_method
 from forebay_engine.execution.subtask import DEFAULT_CACHE_BYTES, Subtask
 from forebay_engine.isolation.failed_record import ErrorRows
-from forebay_engine.timers.service import us_of
+from forebay_engine.timers.instants import us_of
 from forebay_engine.versions import (
     Checkpoint,
     OperatorStorage,

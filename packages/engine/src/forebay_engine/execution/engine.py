@@ -50,7 +50,8 @@ from forebay_engine.execution.task_thread import (
 )
 from forebay_engine.isolation.isolating_scheduler import IsolatingScheduler
 from forebay_engine.isolation.journaled_timers import JournaledEngineTimers
-from forebay_engine.timers.service import EngineTimers, NoTimers
+from forebay_engine.timers.clocks import NoTimers
+from forebay_engine.timers.service import EngineTimers
 from forebay_engine.timers.watermark import TimerClocks
 from forebay_engine.versions.format.namespaces import canonical_namespace
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES

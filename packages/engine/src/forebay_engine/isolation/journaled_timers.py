@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_engine.isolation.journal import MISSING, put_back
 from forebay_engine.timers.cells import Directory, LeafAddress, Timer, TimerCells
-from forebay_engine.timers.service import DomainTimers, EngineTimers
+from forebay_engine.timers.domain_timers import DomainTimers
+from forebay_engine.timers.service import EngineTimers
 from forebay_state_api.contract.changes import MapChange
 
 if TYPE_CHECKING:
