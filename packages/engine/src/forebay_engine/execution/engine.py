@@ -6,27 +6,23 @@ import asyncio
 import contextlib
 import logging
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_engine.calls.caller import NoClient
+from forebay_engine.execution.access_warnings import AccessWarnings
 from forebay_engine.execution.awaitables import loop_of_thread
 from forebay_engine.execution.awaited_calls import check_called, note_call
 from forebay_engine.execution.broadcast import BroadcastInput, undeclared
 from forebay_engine.execution.declared_attributes import declared_calls
 from forebay_engine.execution.declared_state import (
     DeclaredState,
-    TtlSwitchedError,
-    declare,
-    read_ahead,
 )
 from forebay_engine.execution.descriptor_equality import disagreement
 from forebay_engine.execution.engine_interface import StateHost
-from forebay_engine.execution.error_hints import hint
 from forebay_engine.execution.guarded_table import guarded
 from forebay_engine.execution.record_calls import RecordCalls
 from forebay_engine.execution.record_keys import RecordKeys
@@ -40,6 +36,7 @@ from forebay_engine.execution.record_methods import (
 )
 from forebay_engine.execution.scheduler import Scheduler
 from forebay_engine.execution.subtask_metrics import Measures, figures_of
+from forebay_engine.execution.subtask_states import SubtaskStates
 from forebay_engine.execution.task_clients import CallClients, TaskClients
 from forebay_engine.execution.task_thread import (
     GuardedContext,
@@ -48,29 +45,26 @@ from forebay_engine.execution.task_thread import (
     unwatch,
     watch,
 )
+from forebay_engine.execution.user_code import UserCode
 from forebay_engine.isolation.isolating_scheduler import IsolatingScheduler
 from forebay_engine.isolation.journaled_timers import JournaledEngineTimers
 from forebay_engine.timers.clocks import NoTimers
 from forebay_engine.timers.service import EngineTimers
 from forebay_engine.timers.watermark import TimerClocks
 from forebay_engine.versions.format.namespaces import canonical_namespace
-from forebay_engine.versions.format.timer_tables import TIMER_TABLES
 from forebay_state_api.calls.declared import Calls
 from forebay_state_api.contract.migration import says_more
 from forebay_state_api.errors import (
     ConfigurationError,
     ForebayError,
-    FunctionError,
     StateAccessError,
 )
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.functions import Function, called
-from forebay_state_api.job.futures import enter_scheduler
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 from forebay_state_api.settings import EngineSettings
-from forebay_state_api.user_frames import users_frames
 
 if TYPE_CHECKING:
     from forebay_engine.execution.engine_interface import Entries
@@ -92,10 +86,6 @@ resident, and forgets the cells that it read."""
 
 FIRED_AT_ONCE: Final = 8_192
 """Timers that fire before writes may be handed over and rows taken."""
-
-_warned: Final[set[object]] = set()
-"""Warnings already given in this process: by uid about synchronous accesses that wait, by uid and
-function name about reads that were dropped."""
 
 
 class Engine:
@@ -136,7 +126,21 @@ class Engine:
         self.now_us = now_us
         self.settings = settings or EngineSettings()
         self.measures = measures or Measures()
+        self.states = SubtaskStates(context)
         self.scheduler, journal = self._make_scheduler(error_rows)
+        self._methods = record_methods(function)
+        self._timer_side = len(self._methods)
+        if (on_timer := timer_method(function)) is not None:
+            self._methods.append(on_timer)
+        self._user_code = UserCode(
+            function_name(function), context, self.scheduler, self._name_of_side
+        )
+        self._access_warnings = AccessWarnings(
+            self.scheduler,
+            uid=context.operator_uid,
+            function=function_name(function),
+            is_asynchronous=any(method.is_asynchronous for method in self._methods),
+        )
         self._host = StateHost(
             context=context,
             scheduler=self.scheduler,
@@ -147,45 +151,31 @@ class Engine:
             rewrites=rewrites,
             now_us=now_us,
             measures=self.measures,
-            waits=self.waits,
-            fail=self.fail,
+            waits=self._access_warnings.waits,
+            fail=self._user_code.fail,
             journal=journal,
         )
         self.rows_out = self.scheduler.rows_out
         """The running record's rows, after others that the scheduler has not emitted yet."""
-        self.states: dict[str, DeclaredState] = {}
-        self.ttl_switched = False
-        """Whether `open` failed with a `TtlSwitchedError`."""
         self.counters = self.scheduler.counters
-        self._opening = False
         self._opened = False
         self._guarded = False
         """Whether states and timers check which thread uses them."""
-        self._waited_for: str | None = None
-        self._failure: ForebayError | None = None
-        """An error that fails the micro-batch even if the user's code caught it."""
         self._late_error: BaseException | None = None
         """An error of a record that went on between two calls."""
-        self._phase: str | None = None
-        """Name of the running method, if it is not a record method."""
         self.timers: EngineTimers | None = None
         """Set from `open` on, for a function with timers."""
         self._times = TimerClocks(now_us=now_us) if times is None else times
         self._has_event_time = has_event_time
-        self._methods = record_methods(function)
-        self._timer_side = len(self._methods)
-        if (on_timer := timer_method(function)) is not None:
-            self._methods.append(on_timer)
         self._broadcast = self._broadcast_input()
-        self._asynchronous = any(method.is_asynchronous for method in self._methods)
         self._lend_loop = lend_loop
         self._lent: LentLoop | None = None
         if awaits_anything(function):
             self._await_anything(loop_of_thread())
         self.scheduler.find_loop = self._find_loop
         self.scheduler.admission.loops = [method.loop(self) for method in self._methods]
-        self.scheduler.bind_namespace = self._bind_namespace
-        self.scheduler.describe = self.where
+        self.scheduler.bind_namespace = self.states.bind
+        self.scheduler.describe = self._user_code.where
         self._calls: RecordCalls | None = None
         self._serve(context, query)
 
@@ -221,7 +211,7 @@ class Engine:
             return Scheduler(self.context, **limits), None
         scheduler = IsolatingScheduler(self.context, **limits, error_rows=error_rows)
         scheduler.method_of = self._name_of_side
-        scheduler.forget_requests = self._forget_requests
+        scheduler.forget_requests = self.states.forget_requests
         return scheduler, scheduler.journal
 
     def _name_of_side(self, side: int) -> str:
@@ -247,9 +237,9 @@ class Engine:
         self._declaring(is_open=True)
         self._opened = True
         if operator is not None:
-            with _UserCode(self, operator.first_phase):
+            with self._user_code.running(operator.first_phase):
                 operator.initialize(self.context)
-        with _UserCode(self, "open"):
+        with self._user_code.running("open"):
             if isinstance(self.function, Function):
                 called(self.function.open, self.context)
         self._declaring(is_open=False)
@@ -259,7 +249,7 @@ class Engine:
                 "first record: ctx.collect is for record methods, callbacks and on_timer"
             )
         if operator is not None:
-            with _UserCode(self, "notify_checkpoint_complete"):
+            with self._user_code.running("notify_checkpoint_complete"):
                 operator.notify()
 
     def process(
@@ -274,11 +264,11 @@ class Engine:
             self._read_ahead(keys, groups)
         self.counters.records += len(keys)
         self.scheduler.side = side
-        with _UserCode(self, None):
+        with self._user_code.running(None):
             self._run(self._methods[side], zip(rows, keys, groups, strict=True), side)
             self.scheduler.progress.advance()
         self.context._key = NO_KEY
-        self._warn_of_dropped_reads()
+        self._access_warnings.warn_of_dropped_reads()
         self._spill()
 
     def _run(self, method: RecordMethod, entries: Entries, side: int) -> None:
@@ -296,12 +286,12 @@ class Engine:
         if broadcast is None:
             raise StateAccessError(f"{function_name(self.function)} has no broadcast input")
         self._before_rows()
-        with _UserCode(self, None):
+        with self._user_code.running(None):
             self.scheduler.progress.drain()
         self.context._key = NO_KEY
         for row in rows:
             self.counters.records += 1
-            with _UserCode(self, broadcast.name):
+            with self._user_code.running(broadcast.name):
                 broadcast.run(row)
         self.scheduler.emit_unchecked()
 
@@ -309,7 +299,7 @@ class Engine:
     def at_key(self, key: Any, group: int) -> Iterator[None]:
         """Make a key current between records, for synchronous accesses to its state."""
         context = self.context
-        with _UserCode(self, None):
+        with self._user_code.running(None):
             context._key, context._group = key, group
             try:
                 yield
@@ -323,10 +313,10 @@ class Engine:
             return False
         scheduler = self.scheduler
         before, scheduler.side = scheduler.side, self._timer_side
-        with _UserCode(self, None):
+        with self._user_code.running(None):
             method = self._methods[self._timer_side]
             self._run(method, timers.due(FIRED_AT_ONCE), self._timer_side)
-            self._bind_namespace(None)
+            self.states.bind(None)
             scheduler.progress.advance()
         scheduler.side = before
         self.context._key = NO_KEY
@@ -338,10 +328,10 @@ class Engine:
         self._raise_late_error()
         while self.fire_timers():
             pass
-        with _UserCode(self, None):
+        with self._user_code.running(None):
             self.scheduler.progress.drain()
         self.context._key = NO_KEY
-        self._warn_of_dropped_reads()
+        self._access_warnings.warn_of_dropped_reads()
         if self.timers is not None:
             while self.timers.look_again():
                 self.fire_timers()
@@ -357,25 +347,24 @@ class Engine:
 
         The writes under the keys of unfinished records are kept.
         """
-        with _UserCode(self, None):
+        with self._user_code.running(None):
             self.scheduler.progress.settle()
         self.context._key = NO_KEY
         open_keys = self.scheduler.busy
-        touched = max([state.hand_over(open_keys) for state in self.states.values()], default=0)
+        touched = self.states.hand_over(open_keys)
         if self.timers is not None:
             touched = self.timers.hand_over(open_keys, touched)
         self.counters.keys_touched += touched
 
     def clean_up(self) -> None:
         """Let the tables remove expired data; called after the last `hand_over`."""
-        for state in self.states.values():
-            self.counters.values_expired += state.clean_up(self.counters.records, self.now_us)
+        self.counters.values_expired += self.states.clean_up(self.counters.records, self.now_us)
 
     def snapshot(self) -> None:
         """Call the function's ``snapshot_state``, after the last record."""
         if self.operator_state is not None:
             self.context.collect = _collect_after_end
-            with _UserCode(self, "snapshot_state"):
+            with self._user_code.running("snapshot_state"):
                 self.operator_state.snapshot()
 
     @property
@@ -401,11 +390,11 @@ class Engine:
         """
         self.context._key = NO_KEY
         self.context.collect = _collect_after_end
-        self._warn_of_waits()
+        self._access_warnings.warn_of_waits()
         self._cancel_all()
         try:
             if self._opened and isinstance(self.function, Function):
-                with _UserCode(self, "close"):
+                with self._user_code.running("close"):
                     called(self.function.close)
         except ForebayError as error:
             if not failed:
@@ -425,7 +414,7 @@ class Engine:
         # Meanwhile the task does something else, whose time the clock divides.
         clock, self.measures.clock = self.measures.clock, PhaseClock()
         try:
-            with _UserCode(self, None):
+            with self._user_code.running(None):
                 self.scheduler.progress.advance()
         except BaseException as error:  # noqa: BLE001 - raised by the next call
             self._late_error = error
@@ -443,7 +432,7 @@ class Engine:
         """Cancel the records that are still in flight, after a failure."""
         if self.scheduler.awaits is None or not self.scheduler.busy:
             return
-        with contextlib.suppress(ForebayError), _UserCode(self, None):
+        with contextlib.suppress(ForebayError), self._user_code.running(None):
             self.scheduler.cancel_all()
         self.context._key = NO_KEY
 
@@ -552,11 +541,11 @@ class Engine:
         self._methods.append(visit_method(fn, visited.state))
         scheduler.admission.loops.append(self._methods[-1].loop(self))
         try:
-            with _UserCode(self, None):
+            with self._user_code.running(None):
                 self._visit_pages(visited, self._methods[-1])
         except ForebayError as error:
             # The micro-batch fails even if the caller catches it.
-            self._failure = error
+            self._user_code.failure = error
             raise
         finally:
             self._methods.pop()
@@ -570,50 +559,25 @@ class Engine:
             self._run(method, ((key, key, group) for key, group in filled), side)
             scheduler.progress.drain()
             self.context._key = NO_KEY
-            self._warn_of_dropped_reads()
-            with guarded(self.fail, "a write"):
+            self._access_warnings.warn_of_dropped_reads()
+            with guarded(self._user_code.fail, "a write"):
                 self._spill()
 
     # -- states -------------------------------------------------------------------------------
 
     def _declare(self, descriptor: StateDescriptor) -> Any:
-        if descriptor.name in TIMER_TABLES:
-            raise ConfigurationError(
-                f"a state cannot be called {descriptor.name!r}: timers are stored under that name"
-            )
-        known = self.states.get(descriptor.name)
-        if known is not None:
-            if known.descriptor is descriptor:
-                return known.state
-            wherein = disagreement(known.descriptor, descriptor)
-            if wherein is None:
-                return known.state
-            raise ConfigurationError(
-                f"operator {self.context.operator_uid!r}: two descriptors disagree under the name "
-                f"{descriptor.name!r}, in {wherein}; declare it once, or give one of the states "
-                "another name"
-            )
-        if not self._opening:
-            raise ConfigurationError(
-                f"declare state {descriptor.name!r} in open() or initialize_state(), before the "
-                "first record"
-            )
-        try:
-            self.states[descriptor.name] = declared = declare(self._host, descriptor)
-        except TtlSwitchedError:
-            self.ttl_switched = True
-            raise
+        """Return the state of a descriptor for the function, which may declare it."""
+        state = self.states.declared(self._host, descriptor)
         if self._guarded:
             self.guard()
-        return declared.state
+        return state
 
     def _declare_own(self, descriptor: StateDescriptor) -> Any:
         """Declare a state of the engine's own, at any time."""
-        self.states[descriptor.name] = declared = declare(self._host, descriptor)
-        declared.state.bind(self.context._namespace)
+        state = self.states.declare_own(self._host, descriptor)
         if self._guarded:
             self.guard()
-        return declared.state
+        return state
 
     def guard(self) -> None:
         """Make states, timers and ``ctx`` refuse other threads from now on.
@@ -641,32 +605,20 @@ class Engine:
                 pass
 
     def _declaring(self, *, is_open: bool) -> None:
-        self._opening = is_open
+        self.states.is_open = is_open
         if self.operator_state is not None:
             self.operator_state.store.is_open = is_open
 
     def _set_namespace(self, namespace: Any) -> None:
         self.scheduler.current_record()
-        self._bind_namespace(canonical_namespace(namespace))
-
-    def _bind_namespace(self, namespace: Any) -> None:
-        self.context._namespace = namespace
-        for state in self.states.values():
-            state.state.bind(namespace)
-
-    def _forget_requests(self, key: Any) -> None:
-        for state in self.states.values():
-            state.state.forget_requests(key)
+        self.states.bind(canonical_namespace(namespace))
 
     def _read_ahead(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
         """Fetch the point states of all keys in a few batched reads."""
-        states = [state for state in self.states.values() if state.reads_ahead]
-        if not states:
-            return
-        wanted = dict(zip(keys, groups, strict=True))
-        with self.measures.clock.during(Phase.READ_AHEAD):
-            size, requests = self.settings.batch_size, self.scheduler.reads
-            self.counters.read_ahead_cells += read_ahead(states, wanted, size, requests)
+        if any(state.reads_ahead for state in self.states.values()):
+            with self.measures.clock.during(Phase.READ_AHEAD):
+                cells = self.states.read_ahead(keys, groups, self.settings, self.scheduler.reads)
+                self.counters.read_ahead_cells += cells
 
     def _spill(self) -> None:
         """Hand writes over if too many cells are held in memory."""
@@ -675,125 +627,7 @@ class Engine:
 
     def _cells_held(self) -> int:
         held = 0 if self.timers is None else self.timers.held
-        return held + sum(state.cells_held() for state in self.states.values())
-
-    def waits(self, state: str) -> None:
-        """Count a synchronous access that has to wait."""
-        self.counters.sync_waits += 1
-        self._waited_for = "timers" if state in TIMER_TABLES else state
-        if self._asynchronous:
-            self._warn_of_waits()
-
-    def _warn_of_waits(self) -> None:
-        """Warn, once per operator, if synchronous accesses stop asynchronous ones."""
-        uid = self.context.operator_uid
-        mixed = self._asynchronous or self.counters.requests > 0
-        if self._waited_for is None or not mixed or uid in _warned:
-            return
-        _warned.add(uid)
-        message = (
-            f"operator {uid!r} mixes asynchronous state accesses with synchronous ones that "
-            f"have to wait (state {self._waited_for!r}); each stops all records of its subtask. "
-            "So does the next access of a state whose merge of namespaces, or whose read that may "
-            "show expired data, is not awaited"
-        )
-        warnings.warn(message, RuntimeWarning, stacklevel=5)
-
-    def _warn_of_dropped_reads(self) -> None:
-        """Warn, once per operator, of reads that nobody awaits."""
-        scheduler = self.scheduler
-        scheduler.look_at_tail()
-        dropped, scheduler.dropped_reads = scheduler.dropped_reads, 0
-        uid = self.context.operator_uid
-        name = function_name(self.function)
-        if not dropped or (uid, name) in _warned:
-            return
-        _warned.add((uid, name))
-        message = (
-            f"operator {uid!r}: {name} made {dropped} asynchronous read(s) that were never "
-            "awaited: `await state.async_value()`, or chain with then_apply"
-        )
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
-
-    # -- blame --------------------------------------------------------------------------------
-
-    def fail(self, error: Exception) -> None:
-        """Fail the running record, or the micro-batch, even if user code catches ``error``."""
-        if not self.scheduler.is_task_thread():
-            return
-        if self._phase is None and self.scheduler.note_failure(error):
-            return
-        if self._failure is None:
-            if isinstance(error, ForebayError):
-                self._failure = error
-                return
-            try:
-                self.blame(error)
-            except FunctionError as failure:
-                self._failure = failure
-
-    def where(self) -> str:
-        """Describe the running user code: function, operator, key, batch and partition."""
-        context = self.context
-        key = "" if context._key is NO_KEY else f", key {context._key!r:.200}"
-        return (
-            f"{function_name(self.function)}.{self._running()} (operator "
-            f"{context.operator_uid!r}{key}, batch {context.batch_id}, partition "
-            f"{context.subtask_index})"
-        )
-
-    def _running(self) -> str:
-        if self._phase is not None:
-            return self._phase
-        record = self.scheduler.current
-        side = self.scheduler.side if record is None else record.side
-        return self._name_of_side(side)
-
-    def blame(self, error: BaseException) -> NoReturn:
-        """Raise an error of user code as a `FunctionError` that names the place."""
-        advice = hint(error, self._running())
-        raise FunctionError(
-            f"{self.where()} raised {type(error).__name__}: {error}{advice}"
-        ) from error
-
-
-class _UserCode:
-    """Wraps everything that may run user code: makes this the task thread, and reports errors."""
-
-    __slots__ = ("_before", "_engine", "_enters", "_phase", "_phase_before")
-
-    def __init__(self, engine: Engine, phase: str | None) -> None:
-        self._engine = engine
-        self._phase = phase
-
-    def __enter__(self) -> None:
-        engine = self._engine
-        self._phase_before, engine._phase = engine._phase, self._phase
-        engine.scheduler.enter()
-        self._before = enter_scheduler(engine.scheduler)
-        awaits = engine.scheduler.awaits
-        self._enters = awaits is None or awaits.enter()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        engine = self._engine
-        try:
-            failure, engine._failure = engine._failure, None
-            if isinstance(failure, FunctionError):
-                raise failure
-            if failure is not None and failure is not error:
-                failure.add_note(f"in {engine.where()}{users_frames(failure)}")
-                raise failure
-            if isinstance(error, FunctionError):
-                return
-            if isinstance(error, (ForebayError, KeyboardInterrupt)):
-                error.add_note(f"in {engine.where()}{users_frames(error)}")
-            elif isinstance(error, (Exception, SystemExit, asyncio.CancelledError)):
-                engine.blame(error)
-        finally:
-            if self._enters and (awaits := engine.scheduler.awaits) is not None:
-                awaits.leave()
-            engine._phase = self._phase_before
-            enter_scheduler(self._before)
+        return held + self.states.cells_held()
 
 
 def _collect_after_end(row: Any) -> None:

@@ -393,9 +393,9 @@ class Subtask:
         try:
             engine.open()
         except Exception:
-            if not engine.ttl_switched:
+            if not engine.states.ttl_switched:
                 raise
-        if engine.ttl_switched:
+        if engine.states.ttl_switched:
             _log.info("operator %s: rewriting its state, a TTL was switched", self.task.uid)
             self.close(failed=True)
             self._function, self._rewrites = again, True
