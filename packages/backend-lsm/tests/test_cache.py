@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from forebay_backend_lsm.cache import NewBlocks, OpenFile, ProcessCache, Residence
+from forebay_backend_lsm.cache import CachedBlocks, NewBlocks, OpenFile, ProcessCache
 
 KIB = 1024
 
 
 def residence(blocks):
-    return Residence(np.ones(blocks, np.int64), has_times=False)
+    return CachedBlocks(np.ones(blocks, np.int64), has_times=False)
 
 
 def put(cache, found, *numbers, size=KIB):

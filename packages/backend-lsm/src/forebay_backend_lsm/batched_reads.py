@@ -79,7 +79,7 @@ class Reads:
         for level, run in enumerate(self.runs):
             if isinstance(run, MemoryRun):
                 found[level].append((run.reader, run.find(batch, everything)))
-            elif isinstance(run, FileRun) and (asked := _asked(level, run, batch, everything)):
+            elif isinstance(run, FileRun) and (asked := _candidates(level, run, batch, everything)):
                 hits, missing = _in_memory(batch, asked)
                 found[level].append((run.reader, hits))
                 stalled += missing
@@ -140,7 +140,7 @@ class Reads:
                 here = _without(here, [hits.which], len(batch))
                 continue
             assert isinstance(run, FileRun)
-            asked = _asked(level, run, batch, here) if len(here) else None
+            asked = _candidates(level, run, batch, here) if len(here) else None
             if asked is None:
                 continue
             waits = late[asked.which]
@@ -189,7 +189,7 @@ def _entered(here: I64, cells: Sequence[I64]) -> I64:
     return np.sort(np.concatenate([here, *cells]))
 
 
-def _asked(level: int, run: FileRun, batch: AddressedKeys, here: I64) -> _Candidates | None:
+def _candidates(level: int, run: FileRun, batch: AddressedKeys, here: I64) -> _Candidates | None:
     """Return the cells that a file may hold; ``None`` if it can hold no cell."""
     which, blocks = run.candidates(batch, here)
     return _Candidates(level, run, which, blocks) if len(which) else None

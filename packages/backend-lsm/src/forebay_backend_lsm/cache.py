@@ -33,14 +33,14 @@ _MOST_SEGMENT_BYTES: Final = 4 << 20
 _SEGMENTS: Final = 16
 _PAGE: Final = mmap.PAGESIZE
 _RESIDENCE_BYTES: Final = 17
-"""Memory of a block's items in a `Residence`."""
+"""Memory of a block's items in a `CachedBlocks`."""
 _ABSENT: Final = -1
 _NOTHING: Final = -1
 _ANONYMOUS: Final = -1
 _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
-class Residence:
+class CachedBlocks:
     """Which blocks of one table in one file are in the arena, and where."""
 
     __slots__ = ("bases", "counts", "has_times", "used")
@@ -56,7 +56,7 @@ class Residence:
 class OpenFile:
     """A file with its index and filters in memory, and its contents that are.
 
-    Those are blocks in the arena, which have a `Residence`, and blocks of tables with few cells,
+    Those are blocks in the arena, which have a `CachedBlocks`, and blocks of tables with few cells,
     which belong to the open file and count from the beginning (`Section.memory_bytes`).
     """
 
@@ -71,23 +71,23 @@ class OpenFile:
         """Table with few cells → its block, decompressed; others are read when asked for."""
 
 
-def _residence(file: SortedFile, name: str) -> Residence:
+def _residence(file: SortedFile, name: str) -> CachedBlocks:
     table = file.tables[name]
-    return Residence(table.cells, has_times=table.has_times)
+    return CachedBlocks(table.cells, has_times=table.has_times)
 
 
 @attrs.frozen(eq=False)
 class NewBlocks:
     """Raw blocks of one table in one file, in a separate arena."""
 
-    residence: Residence
+    residence: CachedBlocks
     blocks: I64
     arena: Arena
     bases: I64
     """Offset of each block in ``arena``, ascending, and the end of the last one."""
 
     @classmethod
-    def of(cls, found: Sequence[tuple[Residence, Sequence[tuple[int, Any]]]]) -> list[Self]:
+    def of(cls, found: Sequence[tuple[CachedBlocks, Sequence[tuple[int, Any]]]]) -> list[Self]:
         """Copy blocks, given by number and raw bytes for each file, into one arena."""
         arena, bases = Arena.of([raw for _, blocks in found for _, raw in blocks])
         answers, start = [], 0
@@ -108,8 +108,8 @@ class NewBlocks:
 class _ArenaSegment:
     start: int
     used: int = 0
-    chunks: list[tuple[Residence, I64, I64]] = attrs.field(factory=list)
-    """Residence, blocks, and the size of each."""
+    chunks: list[tuple[CachedBlocks, I64, I64]] = attrs.field(factory=list)
+    """CachedBlocks, blocks, and the size of each."""
 
 
 class _Blocks:
@@ -198,7 +198,7 @@ class _Blocks:
         return segment
 
     def _settle(
-        self, segment: _ArenaSegment, residence: Residence, blocks: I64, sizes: I64
+        self, segment: _ArenaSegment, residence: CachedBlocks, blocks: I64, sizes: I64
     ) -> None:
         ends = np.cumsum(sizes)
         residence.bases[blocks] = segment.start + segment.used + ends - sizes
@@ -279,7 +279,7 @@ class ProcessCache:
     # -- blocks -------------------------------------------------------------------------------
 
     def find(
-        self, asked: Sequence[tuple[Residence, I64, I64]], batch: AddressedKeys
+        self, asked: Sequence[tuple[CachedBlocks, I64, I64]], batch: AddressedKeys
     ) -> tuple[Hits, I64, I64]:
         """Search for cells of ``batch`` in the blocks that would hold them, if these are cached.
 
@@ -312,7 +312,7 @@ class ProcessCache:
             self.hits += hits
             self.misses += misses
 
-    def copy(self, residence: Residence, block: int, size: int) -> bytes | None:
+    def copy(self, residence: CachedBlocks, block: int, size: int) -> bytes | None:
         """Return the raw bytes of one block if it is cached."""
         with self._lock:
             base = int(residence.bases[block])

@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 
 from forebay_backend_lsm.addressing import I64
-from forebay_backend_lsm.cache import CACHE, NewBlocks, OpenFile, Residence
+from forebay_backend_lsm.cache import CACHE, CachedBlocks, NewBlocks, OpenFile
 from forebay_backend_lsm.disk_cache import CachedRanges
 from forebay_backend_lsm.files import FileBytes, FileTable, SortedFile
 from forebay_backend_lsm.files.reading import check_present
@@ -57,7 +57,7 @@ class FileSource:
     def __init__(self, opened: OpenFile, storage: OperatorStorage) -> None:
         """``storage`` is the storage it was opened on."""
         self.file: Final[SortedFile] = opened.file
-        self.residences: Final[Mapping[str, Residence]] = opened.residences
+        self.residences: Final[Mapping[str, CachedBlocks]] = opened.residences
         self._opened: Final = opened
         self._opened_on: Final = storage
 

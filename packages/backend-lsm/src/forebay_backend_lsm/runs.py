@@ -23,7 +23,7 @@ from forebay_backend_lsm.search import Arena, CandidateBlocks, Hits, Mask, searc
 from forebay_state_api.contract.backend import TableSpec
 
 if TYPE_CHECKING:
-    from forebay_backend_lsm.cache import Residence
+    from forebay_backend_lsm.cache import CachedBlocks
     from forebay_backend_lsm.file_reader import FileSource
     from forebay_state_api import KeyGroupRange
 
@@ -154,7 +154,7 @@ class FileRun(Run):
         return self.source.file.tables[self._name]
 
     @cached_property
-    def residence(self) -> Residence:
+    def residence(self) -> CachedBlocks:
         """The blocks that are in memory."""
         return self.source.residences[self._name]
 

@@ -8,7 +8,7 @@ import selectors
 import pytest
 
 from forebay_engine.calls.current_call import current_call
-from forebay_engine.calls.operator_clients import KeptClient
+from forebay_engine.calls.operator_clients import OperatorClient
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_state_api.calls.policies import CallPolicy
@@ -82,7 +82,7 @@ class Drive:
             positions = range(len(segment.rows)) if positions is None else positions
             driven.out += [segment.answers[position] for position in positions]
 
-        if isinstance(kept := options.get("client"), KeptClient):
+        if isinstance(kept := options.get("client"), OperatorClient):
             await kept.open()
         driven.engine = engine = CallEngine(fn, policy, emit=emit, clock=loop.time, **options)
         began = loop.time()
@@ -100,7 +100,7 @@ class Drive:
         except Exception as error:  # noqa: BLE001 - tests check it
             driven.error = error
         driven.took_s = loop.time() - began
-        if isinstance(kept, KeptClient):
+        if isinstance(kept, OperatorClient):
             await kept.close()
         driven.counts = engine.counts
         driven.left = len(asyncio.all_tasks() - others)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from forebay_engine.calls.operator_clients import KeptClient, OperatorClients
+from forebay_engine.calls.operator_clients import OperatorClient, OperatorClients
 from forebay_state_api.calls.errors import ClientBrokenError
 from forebay_state_api.calls.policies import Batch, Retry
 from forebay_state_api.errors import ConfigurationError, FunctionError
@@ -149,7 +149,7 @@ def test_no_call_begins_while_a_broken_client_is_replaced(drive, policy):
             raise ClientBrokenError
         return row
 
-    kept = KeptClient(opener, "digest", "ask")
+    kept = OperatorClient(opener, "digest", "ask")
     retry = Retry(1, 0, on=KeyError)
     driven = drive(fn, range(40), retry=retry, timeout=60.0, engine={"client": kept}, **policy)
     assert driven.error is None
@@ -185,7 +185,7 @@ def test_a_call_that_finds_a_client_broken_after_it_was_replaced_leaves_the_new_
         await asyncio.sleep(100)
         return client.number
 
-    kept = KeptClient(opener, "digest", "ask")
+    kept = OperatorClient(opener, "digest", "ask")
     driven = drive(fn, range(5), retry=Retry(1, 0), timeout=900.0, engine={"client": kept})
     assert driven.out == [1] * 5
     assert len(opener.opened) == 2
@@ -204,7 +204,7 @@ def test_a_client_that_cannot_be_replaced_fails_the_batch_and_is_not_called_with
         await asyncio.sleep(1)
         raise ClientBrokenError
 
-    kept = KeptClient(once, "digest", "ask")
+    kept = OperatorClient(once, "digest", "ask")
     policy = {"retry": Retry(1, 0), "timeout": 60.0, "on_error": lambda *_: "failed"}
     driven = drive(fn, range(40), engine={"client": kept}, **policy)
     assert "resources of ask raised OSError: no route" in str(driven.error)
@@ -323,7 +323,7 @@ def test_a_replacement_that_hangs_fails_the_batch(drive):
     async def fn(row, client):
         raise ClientBrokenError
 
-    kept = KeptClient(lambda: hanging() if opener.opened else opener(), "digest", "ask")
+    kept = OperatorClient(lambda: hanging() if opener.opened else opener(), "digest", "ask")
     policy = {"retry": Retry(1, 0), "timeout": 60.0}
     driven = drive(fn, range(40), engine={"client": kept}, **policy)
     assert "did not open a client within 120 s" in str(driven.error)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_engine.calls.current_call import current_call
-from forebay_engine.calls.operator_clients import KeptClient
+from forebay_engine.calls.operator_clients import OperatorClient
 from forebay_engine.calls.retry import RecordTries, RetryPolicy, later
 from forebay_state_api.calls.errors import ClientBrokenError, RetryLaterError
 from forebay_state_api.calls.policies import Batch, Rate, Retry
@@ -364,7 +364,7 @@ def test_a_client_that_is_opened_again_lets_no_turns_pile_up(drive, burst, capac
         range(100),
         capacity=capacity,
         hedge=hedge,
-        engine={"client": KeptClient(resources, "", "op")},
+        engine={"client": OperatorClient(resources, "", "op")},
         rate=Rate(20, 1, burst=burst),
         retry=Retry(2, 0.01),
         timeout=600.0,

@@ -46,7 +46,7 @@ class InputRows:
             try:
                 key = canonical_key(self.key_codec.admit(self.key_of(row)))
                 group = key_group_of(key, self.max_parallelism)
-                self._see(key)
+                self._check_kind(key)
                 keyed.append(KeyedRow(row, key, group, side, at_us))
             except (ValueError, TypeError) as error:
                 where = _where(position, side, row)
@@ -66,7 +66,7 @@ class InputRows:
     def written(self, key: Any) -> None:
         """As `check_alike`, for a key that the test writes to: later ones are of its kind."""
         self.check_alike(key)
-        self._see(canonical_key(self.key_codec.admit(key)))
+        self._check_kind(canonical_key(self.key_codec.admit(key)))
 
     def keyed_by(self, inputs: int) -> KeyedBy:
         """Return what is known of the key columns of each of ``inputs`` inputs."""
@@ -78,7 +78,7 @@ class InputRows:
         ]
         return KeyedBy([columns] * inputs) if columns else UNKNOWN
 
-    def _see(self, key: Any) -> None:
+    def _check_kind(self, key: Any) -> None:
         self._check(key)
         self._first[:] = self._first or [key]
 

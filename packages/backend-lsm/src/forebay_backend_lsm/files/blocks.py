@@ -56,7 +56,7 @@ class Blobs:
     """A binary array as offsets into a buffer."""
 
     offsets: I64
-    """One more offset than there are elements."""
+    """Where each element begins in ``data``, and then where the last one ends."""
     data: memoryview
 
     @classmethod

@@ -36,7 +36,7 @@ def conf_values(command: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(command)
     def with_conf(*args: Any, conf: Sequence[str], properties_file: Path | None, **given: Any) -> T:
-        return command(*args, conf=_given(conf, properties_file), **given)
+        return command(*args, conf=_merged_settings(conf, properties_file), **given)
 
     add_conf = click.option(
         "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting, as in spark-submit."
@@ -49,7 +49,7 @@ def conf_values(command: Callable[..., T]) -> Callable[..., T]:
     return add_conf(add_properties_file(with_conf))
 
 
-def _given(conf: Sequence[str], properties_file: Path | None) -> dict[str, str]:
+def _merged_settings(conf: Sequence[str], properties_file: Path | None) -> dict[str, str]:
     given = {} if properties_file is None else _properties(properties_file)
     given.update(_split(text) for text in conf)
     return given

@@ -103,7 +103,7 @@ class Reach(enum.Enum):
     CLOSED = "closed"
 
     def after(self, call: Call) -> Reach:
-        """Return the state that follows; a way that is closed stays so."""
+        """Return the state after an event; a closed way stays closed."""
         return self if self is Reach.CLOSED else call.value
 
 

@@ -63,7 +63,7 @@ class GatewayStorages:
         await self._look_at(name, None)
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for answers."""
         for answer in self._answers.values():
             answer.cancel()
 

@@ -220,7 +220,7 @@ class WorkerSet:
             self._spawn(self._ping(worker))
 
     async def ask(self, worker: Worker, answer: Awaitable[T]) -> T | None:
-        """Await a worker's answer; without one the worker has exited, and ``None`` is returned."""
+        """Return a worker's answer; ``None`` if the worker has exited without one."""
         try:
             return await answer
         except WorkerLostError as lost:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
 
 _SQUARES: Final = 2_048
-"""The most squares of the map."""
+"""The largest number of cells of the heat map."""
 _WIDEST: Final = 64
 """Cells in a row."""
 _HOTTEST: Final = 20
-"""Rows of the table of the hottest."""
+"""The number of rows in the table of the hottest key groups."""
 _ROWS: Final = 512
-"""The most rows of the map as a table; a map with more is there as CSV."""
+"""The largest number of rows of the map's table; larger maps are served as CSV alone."""
 
 
 @attrs.frozen

@@ -106,7 +106,7 @@ def _failed(source: str, error: BaseException) -> Exception:
     return failure
 
 
-class KeptClient:
+class OperatorClient:
     """The client of one operator. All methods are called on the loop's thread."""
 
     def __init__(
@@ -192,13 +192,13 @@ class OperatorClients:
 
     def __init__(self, *, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        self._kept: dict[str, KeptClient] = {}
+        self._kept: dict[str, OperatorClient] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def acquire(
         self, operator: str, digest: str, resources: Resources, source: str | None = None
-    ) -> KeptClient:
+    ) -> OperatorClient:
         """Return the open client of an operator, to be passed to `release` later.
 
         A client that other resources made is closed first, unless a task still uses it.
@@ -217,7 +217,7 @@ class OperatorClients:
                 await kept.close()
             kept = None
         if kept is None:
-            kept = self._kept[operator] = KeptClient(resources, digest, operator, source)
+            kept = self._kept[operator] = OperatorClient(resources, digest, operator, source)
         kept.users += 1
         try:
             await kept.open()
@@ -227,7 +227,7 @@ class OperatorClients:
             raise
         return kept
 
-    async def release(self, operator: str, kept: KeptClient, *, keep: bool) -> None:
+    async def release(self, operator: str, kept: OperatorClient, *, keep: bool) -> None:
         """End a task's use of a client; without ``keep`` an unused client is closed now."""
         kept.users -= 1
         if kept.users:
@@ -244,12 +244,12 @@ class OperatorClients:
         for operator, kept in list(self._kept.items()):
             await self._close(operator, kept)
 
-    async def _close(self, operator: str, kept: KeptClient) -> None:
+    async def _close(self, operator: str, kept: OperatorClient) -> None:
         if self._kept.get(operator) is kept:
             del self._kept[operator]
         await kept.close()
 
-    def _idle(self, operator: str, kept: KeptClient) -> None:
+    def _idle(self, operator: str, kept: OperatorClient) -> None:
         if not kept.users:
             task = asyncio.get_running_loop().create_task(self._close(operator, kept))
             self._closing.add(task)

@@ -85,7 +85,7 @@ class LoopThread:
 
 
 class LentLoop:
-    """The thread's loop, while another thread uses it: for coroutines that plain methods return.
+    """Lends the thread's loop to another thread, for coroutines that plain methods return.
 
     A plain method runs on the task's thread. That it returns coroutines is known when it has
     returned the first one, whose steps belong on a loop that always turns.

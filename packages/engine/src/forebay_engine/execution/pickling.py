@@ -38,12 +38,12 @@ def _unfit(
 ) -> Iterator[str]:
     """Yield the parts of ``value`` that cannot be pickled, also inside functions that it holds."""
     seen |= {id(value)}
-    for name, one in _held(value):
+    for name, one in _referenced_objects(value):
         if id(one) not in seen and not _fits(one, dumps):
             yield from (_unfit(one, dumps, seen) if inspect.isfunction(one) else (name,))
 
 
-def _held(function: Any) -> Iterator[tuple[str, Any]]:
+def _referenced_objects(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield, by name, the objects pickled with a function: fields, and variables it reads."""
     yield from ((f"field {name!r}", one) for name, one in getattr(function, "__dict__", {}).items())
     for code in (function, *vars(type(function)).values()):

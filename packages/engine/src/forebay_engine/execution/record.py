@@ -137,7 +137,7 @@ class Record:
             return position == LAST or position <= self.reached
         return number < self.completed
 
-    def complete_to(self, number: int, position: int) -> None:
+    def advance_to(self, number: int, position: int) -> None:
         """Note that the steps up to this one have run."""
         if number > self.completed:
             self.completed, self.reached = number, position

@@ -493,7 +493,7 @@ class Scheduler:
             number, position = record.completed, LAST
         if record.stack or (record.turns and record.turns[0][:2] <= (number, position)):
             return False
-        record.complete_to(number, position)
+        record.advance_to(number, position)
         return True
 
     def arrive(
@@ -610,7 +610,7 @@ class Scheduler:
                 if callback is None and not value._claimed:
                     break
                 heapq.heappop(turns)
-                record.complete_to(number, position)
+                record.advance_to(number, position)
             else:
                 break
             record.open -= 1
@@ -803,4 +803,4 @@ def _no_loop() -> bool:
 
 
 def _nothing(_: object) -> None:
-    """Do nothing; it holds a place in the order."""
+    """Do nothing; a placeholder in the order of callbacks."""

@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from forebay_engine.calls.operator_clients import KeptClient, OperatorClients, clients_of, is_closed
+from forebay_engine.calls.operator_clients import (
+    OperatorClient,
+    OperatorClients,
+    clients_of,
+    is_closed,
+)
 from forebay_engine.execution.awaitables import loop_of_thread
 from forebay_engine.execution.declared_attributes import declared_clients
 from forebay_engine.execution.loop_thread import on_loop_thread
@@ -37,7 +42,7 @@ class TaskClients:
         self._pool = clients_of(loop) if self._kept_on else OperatorClients()
         self._uid = uid
         self._digest = declared.digest
-        self._acquired: dict[str, tuple[str, KeptClient]] = {}
+        self._acquired: dict[str, tuple[str, OperatorClient]] = {}
         self._run(self._open(declared))
 
     def __getattr__(self, name: str) -> Any:
@@ -82,7 +87,7 @@ class TaskClients:
 class ClientSet:
     """The clients that one try of a call may use."""
 
-    def __init__(self, clients: list[tuple[KeptClient, Any]]) -> None:
+    def __init__(self, clients: list[tuple[OperatorClient, Any]]) -> None:
         self.clients = clients
 
     @property
@@ -90,7 +95,7 @@ class ClientSet:
         """Whether a client reports that it is closed."""
         return any(is_closed(client) for _, client in self.clients)
 
-    def broken(self) -> list[tuple[KeptClient, Any]]:
+    def broken(self) -> list[tuple[OperatorClient, Any]]:
         """Return the closed clients.
 
         If no client is closed, return all, since a call found one of them broken.
@@ -108,7 +113,7 @@ class CallClients:
 
     @property
     def current(self) -> ClientSet:
-        """The clients that a try gets which begins now."""
+        """The clients for a try that begins now."""
         return ClientSet([(kept, kept.current) for kept in self._kept])
 
     @property

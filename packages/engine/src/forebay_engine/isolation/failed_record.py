@@ -65,7 +65,7 @@ class FailedRecord:
             key=encodable(key) if isinstance(key, str) else _json(key),
             row=None if is_timer else _json(_named(given)),
             timer=given if is_timer else None,
-            line=users_line(error),
+            line=line_of_user_code(error),
         )
 
 
@@ -95,7 +95,7 @@ def too_many(where: str, limit: int, first: list[FailedRecord]) -> FunctionError
     )
 
 
-def users_line(error: BaseException) -> str | None:
+def line_of_user_code(error: BaseException) -> str | None:
     """Return the innermost line of ``error`` in the user's code, or else in a library's."""
     frames = traceback.StackSummary.extract(iter(frames_outside(error)), lookup_lines=False)
     if not frames:

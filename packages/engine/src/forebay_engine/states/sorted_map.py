@@ -65,7 +65,7 @@ class KeyedSortedMapState(KeyedMapState, SortedMapState[Any, Any]):
         part = self._part(start, stop)
         if not self._complete:
             self._hide(part)
-        for address, _ in [*self._held(part)]:
+        for address, _ in [*self._known_entries(part)]:
             self._remove(address)
 
     def async_range(
@@ -141,13 +141,13 @@ class KeyedSortedMapState(KeyedMapState, SortedMapState[Any, Any]):
     def _in_memory(self, part: KeyRange) -> Iterator[tuple[Any, Any]] | None:
         """Return the entries in a range; ``None`` if some of them may have to be read."""
         if self._complete:
-            return self._held(part)
+            return self._known_entries(part)
         change: SortedMapChange | None = self._dirty.get(self._context._key)
         if change is None or not change.cleared:
             return None
         return (entry for entry in change.entries.between(part) if entry[1] is not ABSENT)
 
-    def _held(self, part: KeyRange) -> Iterator[tuple[Any, Any]]:
+    def _known_entries(self, part: KeyRange) -> Iterator[tuple[Any, Any]]:
         """Return the known entries in a range.
 
         In an incomplete space, removed ones are included.

@@ -42,7 +42,7 @@ def mark(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
 
 
 def merged(stored: Iterable[Mapping[str, Any]], declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return each declared state's entry, and each stored state's that is not declared."""
+    """Return the entries of all declared states, and of stored states that are not declared."""
     return {name: entry for entries in (*stored, declared) for name, entry in entries.items()}
 
 

@@ -1,4 +1,4 @@
-"""Writes rows among failed records."""
+"""Writes output rows that have rows for failed records between them."""
 
 from __future__ import annotations
 

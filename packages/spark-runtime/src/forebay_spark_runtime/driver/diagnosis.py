@@ -158,14 +158,14 @@ def _executors(
 ) -> list[ProcessReport]:
     slots = default_parallelism(spark)
     try:
-        answers = _asked(spark, arguments, slots, barrier=True)
+        answers = _reports_of_tasks(spark, arguments, slots, barrier=True)
     except Exception as error:  # noqa: BLE001 - Spark's own errors are of many classes
         notes.append(
             f"Spark refused a barrier stage of {slots} tasks, so executors may have been missed: "
             f"{_last_line(error)}"
         )
         try:
-            answers = _asked(spark, arguments, 4 * slots, barrier=False)
+            answers = _reports_of_tasks(spark, arguments, 4 * slots, barrier=False)
         except Exception as again:  # noqa: BLE001 - the same
             problems.append(f"executors: a task of the probe failed: {_last_line(again)}")
             return []
@@ -176,7 +176,7 @@ def _executors(
     return processes
 
 
-def _asked(
+def _reports_of_tasks(
     spark: Any, arguments: tuple[Any, ...], tasks: int, *, barrier: bool
 ) -> list[tuple[float, float, dict[str, Any]]]:
     """Return the reports of ``tasks`` tasks, each with the times before and after the job."""

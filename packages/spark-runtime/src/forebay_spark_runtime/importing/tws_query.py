@@ -129,7 +129,9 @@ def _check_spark(spark: SparkSession) -> None:
 
 def _only_operator(spark: SparkSession, location: str) -> Any:
     """Return the row of Spark's ``state-metadata`` about the operator."""
-    found = _asked(location, lambda: spark.read.format("state-metadata").load(location).collect())
+    found = _from_spark(
+        location, lambda: spark.read.format("state-metadata").load(location).collect()
+    )
     by_operator = {row["operatorId"]: row for row in found}
     names = sorted(row["operatorName"] for row in by_operator.values())
     if len(names) != 1 or not names[0].startswith(_OPERATOR):
@@ -162,7 +164,7 @@ class _Reading:
         reader = self.spark.read.format("statestore").options(
             batchId=str(self.batch), operatorId=str(self.operator["operatorId"]), **options
         )
-        found = _asked(self.location, lambda: _analysed(reader.load(self.location)))
+        found = _from_spark(self.location, lambda: _analysed(reader.load(self.location)))
         return found.select(KEY, F.col(content).alias(CONTENT))
 
     def timers(self) -> DataFrame:
@@ -175,7 +177,7 @@ def _analysed(frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _asked(location: str, ask: Callable[[], Found]) -> Found:
+def _from_spark(location: str, ask: Callable[[], Found]) -> Found:
     try:
         return ask()
     except PySparkException as error:

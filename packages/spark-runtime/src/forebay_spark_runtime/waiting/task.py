@@ -21,7 +21,7 @@ import attrs
 from pyspark import TaskContext
 
 from forebay_engine.calls.idempotency import idempotency_key
-from forebay_engine.calls.operator_clients import CLOSING_S, KeptClient, clients_of
+from forebay_engine.calls.operator_clients import CLOSING_S, OperatorClient, clients_of
 from forebay_engine.execution.arguments import COLUMN, FAIL
 from forebay_engine.execution.pickling import unpickled
 from forebay_spark_runtime.waiting.answer_window import RowSegment
@@ -251,7 +251,7 @@ class TaskRun:
     async def _call_with_client(self) -> None:
         clients = clients_of(self._process.loop)
         spec = self._spec
-        kept: KeptClient | None = None
+        kept: OperatorClient | None = None
         operator = f"{spec.name} of {self._naming.query}"
         if spec.resources is not None:
             kept = await clients.acquire(operator, spec.digest, spec.resources)
@@ -263,7 +263,7 @@ class TaskRun:
             if kept is not None:
                 await clients.release(operator, kept, keep=done and process_stays())
 
-    async def _call(self, kept: KeptClient | None) -> None:
+    async def _call(self, kept: OperatorClient | None) -> None:
         spec, loop = self._spec, asyncio.get_running_loop()
         policy = attrs.evolve(spec.policy, on_error=self._on_error())
         threads = None

@@ -93,7 +93,7 @@ class PluginSource:
         self._found: Final[dict[PluginKind, Found]] = {}
 
     def fault(self) -> Fault | None:
-        """Import the plugin, unless it has been; return why all of it cannot be used, if so."""
+        """Import the plugin at the first call; return the fault if none of it can be used."""
         if self._manager is None and self._fault is None and not self._loading:
             self._loading = True
             try:

@@ -117,7 +117,7 @@ class Tables:
 
     @property
     def layouts(self) -> list[TableLayout]:
-        """The columns of each of `every`."""
+        """The layout of each table."""
         named = [TableLayout(state=name, columns=one.columns) for name, one in self.states.items()]
         if self.operator is not None:
             named.append(TableLayout(columns=self.operator.columns))

@@ -41,7 +41,7 @@ def examine(storage: ObjectStorage) -> Iterator[ProbeFinding]:
     try:
         folder.put(_FIRST, _CONTENT)
     except Exception as error:  # noqa: BLE001 - a plugin's storage may raise anything
-        yield ProbeFinding("an object can be put", f"{_told(error)}; nothing else was probed")
+        yield ProbeFinding("an object can be put", f"{_error_text(error)}; nothing else was probed")
         return
     try:
         for promise, probe in _PROBES.items():
@@ -55,10 +55,10 @@ def _outcome(probe: Callable[[ObjectStorage], str], folder: ObjectStorage) -> st
     try:
         return probe(folder)
     except Exception as error:  # noqa: BLE001 - a plugin's storage may raise anything
-        return _told(error)
+        return _error_text(error)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, StorageError):
         return str(error)
     return f"it raises {type(error).__name__} instead of a StorageError: {error}"
