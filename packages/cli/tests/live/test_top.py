@@ -287,7 +287,7 @@ def test_many_versions_and_key_groups_are_quick():
             stored.append(ObjectInfo(name=name, size=7, modified=begun))
     listing = OperatorListing(objects={"versions": stored})
     began = time.process_time()
-    view = OperatorView(listing=listing, timeline=listing.timeline, busiest=None)
+    view = OperatorView(listing=listing, timeline=listing.timeline, read_busiest=lambda: None)
     one = StoredOperator.named("q", "op")
     drawn(TopScreen(url="s3://b", views={one: view}, now=begun, fits=True), 160, 50)
     assert time.process_time() - began < 10.0  # a busy machine stays below it

@@ -12,6 +12,7 @@ from forebay_console.charts import stacked
 from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.phase_families import NAMES
 from forebay_state_processor.observing import StoredOperator, Timeline
+from forebay_state_processor.observing.directory import seen
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from forebay_console.pages.faults import Faults
     from forebay_console.watching import OperatorView, StateDirectory
-    from forebay_console.watching.directory import Look
     from forebay_console.watching.summaries import VersionSummary
 
 _RECENT: Final = 40
@@ -55,7 +55,7 @@ def overview(directory: StateDirectory, now: datetime, faults: Faults) -> Mappin
     """Return what the template shows."""
     looks = directory.looks()
     unlisted = [_unlisted(query, error, faults) for query, error in looks.unlisted.items()]
-    operators = [_row(look, now, faults) for look in looks.operators]
+    operators = [_row(*look, now, faults) for look in looks.operators.items()]
     rows = sorted([*unlisted, *operators], key=lambda row: (row.query, row.uid))
     return {
         "operators": rows,
@@ -64,13 +64,15 @@ def overview(directory: StateDirectory, now: datetime, faults: Faults) -> Mappin
     }
 
 
-def _row(look: Look, now: datetime, faults: Faults) -> OperatorRow:
+def _row(
+    stored: StoredOperator, found: OperatorView | Exception, now: datetime, faults: Faults
+) -> OperatorRow:
     """Return an operator's row; an error in one operator does not affect the others."""
     try:
-        return row_of(look.view(), now)
+        return row_of(seen(found), now)
     except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
-        problem = faults.problem(look.stored.folder, error)
-        return attrs.evolve(_names(look.stored), problem=problem)
+        problem = faults.problem(stored.folder, error)
+        return attrs.evolve(_names(stored), problem=problem)
 
 
 def _unlisted(query: str, error: Exception, faults: Faults) -> OperatorRow:

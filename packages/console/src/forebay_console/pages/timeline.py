@@ -12,6 +12,7 @@ from forebay_console.pages.columns import Column, columns_of
 from forebay_console.pages.overview import path_of
 from forebay_console.pages.phase_families import FAMILIES, NAMES, Family
 from forebay_state_api.errors import ForebayError
+from forebay_state_processor.observing import symptoms_of
 from forebay_state_processor.observing.quantities import (
     ABSENT,
     milliseconds_text,
@@ -63,7 +64,7 @@ def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
 def _symptoms(operator: OperatorView) -> Mapping[str, Any]:
     """Return the symptoms, or why they are unknown: unlike the page, they need a manifest."""
     try:
-        return {"symptoms": operator.symptoms(), "problem": ""}
+        return {"symptoms": symptoms_of(operator), "problem": ""}
     except ForebayError as error:
         return {"symptoms": (), "problem": str(error)}
 

@@ -11,7 +11,7 @@ import attrs
 from forebay_console.watching.operator import OperatorView, WatchedOperator
 from forebay_console.watching.refreshed_value import Fresh
 from forebay_state_processor.observing import FoundOperators, StoredOperator, find_operators
-from forebay_state_processor.observing.parallel_requests import for_each
+from forebay_state_processor.observing.directory import look_at
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -22,38 +22,11 @@ OPERATORS_S: Final = 5.0
 
 
 @attrs.frozen(kw_only=True)
-class Look:
-    """One operator's view from a refresh of all operators."""
-
-    operator: WatchedOperator
-    _found: OperatorView | Exception
-
-    @property
-    def stored(self) -> StoredOperator:
-        """Its names and its folder."""
-        return self.operator.stored
-
-    def view(self) -> OperatorView:
-        """Return the operator. Raises the error of reading it."""
-        if isinstance(self._found, Exception):
-            raise self._found
-        return self._found
-
-    @classmethod
-    def at(cls, operator: WatchedOperator) -> Look:
-        """Look at an operator; its error is raised where the view is used."""
-        try:
-            return cls(operator=operator, found=operator.look())
-        except Exception as error:  # noqa: BLE001 - it must not stop the look at the others
-            return cls(operator=operator, found=error)
-
-
-@attrs.frozen(kw_only=True)
 class Looks:
     """All operators, as they were looked at together."""
 
-    operators: Sequence[Look]
-    """Sorted by query and uid."""
+    operators: Mapping[StoredOperator, OperatorView | Exception]
+    """The view of each, or the error of reading it; sorted by query and uid."""
     unlisted: Mapping[str, Exception]
     """Query → why its operators could not be listed; operators that are known already are still
     read."""
@@ -81,7 +54,7 @@ class StateDirectory:
         self._ttl_s: Final = ttl_s
         self._found: Final = Fresh(self._find, operators_s)
         self._lock: Final = threading.Lock()
-        self._watched: dict[str, WatchedOperator] = {}
+        self._watched: Mapping[StoredOperator, WatchedOperator] = {}
 
     @property
     def url(self) -> str:
@@ -93,12 +66,12 @@ class StateDirectory:
 
         Of a query that cannot be listed these are the ones that were known before.
         """
-        return self._watched_of(self._found.get())
+        return list(self._watched_of(self._found.get()).values())
 
     def looks(self) -> Looks:
         """Look at all operators. Raises the error of listing them if no query can be listed."""
         found = self._found.get()
-        operators = for_each(self.root, self._watched_of(found), Look.at)
+        operators = look_at(self.root, self._watched_of(found), WatchedOperator.look)
         return Looks(operators=operators, unlisted=found.unlisted)
 
     def unlisted(self) -> Mapping[str, Exception]:
@@ -110,17 +83,13 @@ class StateDirectory:
         return {one.stored.folder: one for one in self.operators()}
 
     def _find(self) -> FoundOperators:
-        with self._lock:
-            known = [one.stored for one in self._watched.values()]
-        return find_operators(self.root, known=known)
+        return find_operators(self.root, known=self._watched)
 
-    def _watched_of(self, found: FoundOperators) -> Sequence[WatchedOperator]:
+    def _watched_of(self, found: FoundOperators) -> Mapping[StoredOperator, WatchedOperator]:
         with self._lock:
             known = self._watched
             self._watched = {
-                one.folder: known.get(one.folder) or self._watch(one) for one in found.operators
+                one: known.get(one) or WatchedOperator(self.root, one, ttl_s=self._ttl_s)
+                for one in found.operators
             }
-            return list(self._watched.values())
-
-    def _watch(self, stored: StoredOperator) -> WatchedOperator:
-        return WatchedOperator(self.root, stored, ttl_s=self._ttl_s)
+            return self._watched

@@ -26,9 +26,11 @@ from prometheus_client.registry import Collector
 from forebay_console.watching.operator import HISTORY
 from forebay_engine.versions.format.figures import COUNTS
 from forebay_state_api.metrics import KEYED, Kind, Phase
+from forebay_state_processor.observing.directory import seen
 
 if TYPE_CHECKING:
-    from forebay_console.watching.directory import Look, StateDirectory
+    from forebay_console.watching.directory import StateDirectory
+    from forebay_console.watching.operator import OperatorView
     from forebay_console.watching.summaries import VersionSummary
     from forebay_state_api.metrics import Metric as Definition
     from forebay_state_processor.observing import StoredOperator
@@ -154,30 +156,29 @@ class StateDirectoryCollector(Collector):
         with self._lock:
             looks = self._directory.looks()
             if self._first is None:
-                folders = [one.stored.folder for one in looks.operators]
+                folders = [one.folder for one in looks.operators]
                 self._first = frozenset([*folders, *looks.unlisted])
             for query, error in looks.unlisted.items():
                 self._on_error(query, error)
-            for one in looks.operators:
+            for one, found in looks.operators.items():
                 try:
-                    from_now = not self._first.isdisjoint((one.stored.folder, one.stored.query))
-                    self._update(one, from_now=from_now)
+                    from_now = not self._first.isdisjoint((one.folder, one.query))
+                    self._update(one.folder, seen(found), from_now=from_now)
                 except Exception as error:  # noqa: BLE001 - a damaged name, no rights
-                    self._on_error(one.stored.folder, error)
+                    self._on_error(one.folder, error)
             totals = [
-                (one.stored, self._totals[one.stored.folder])
+                (one, self._totals[one.folder])
                 for one in looks.operators
-                if one.stored.folder in self._totals
+                if one.folder in self._totals
             ]
             yield from [_family(metric, totals) for metric in _SHOWN]
 
-    def _update(self, look: Look, *, from_now: bool) -> None:
+    def _update(self, folder: str, view: OperatorView, *, from_now: bool) -> None:
         """Add an operator's new versions.
 
         With ``from_now``, ignore the versions that already exist.
         """
-        folder = look.stored.folder
-        recent = look.view().recent(HISTORY)
+        recent = view.recent(HISTORY)
         if folder not in self._totals:
             self._totals[folder] = OperatorTotals()
             if from_now:

@@ -6,33 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
-from cachetools import LRUCache
 
 from forebay_console.watching.kept_files import Kept, KeptReader
 from forebay_console.watching.refreshed_value import Fresh
 from forebay_console.watching.sizes import KnownSizes
 from forebay_console.watching.summaries import Summaries, VersionSummary
-from forebay_engine.versions.format.manifest import Manifest, read_manifest
-from forebay_state_api.contract.object_storage import ObjectNotFoundError
-from forebay_state_processor.observing import (
-    HistoryReader,
-    OperatorListing,
-    PagedListing,
-    StoredOperator,
-    Symptom,
-    Timeline,
-    VersionFigures,
-    symptoms_of,
-)
-from forebay_state_processor.observing import OperatorView as TopView
-from forebay_state_processor.observing.parallel_requests import for_each
-from forebay_state_processor.observing.watching import VERSIONS
+from forebay_state_processor import observing
+from forebay_state_processor.observing import OperatorListing, OperatorWatch, StoredOperator
 
 if TYPE_CHECKING:
+    from forebay_engine.versions import OperatorStorage
+    from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_processor.observing import VersionFigures
 
 HISTORY: Final = 1_000
 """Versions that a timeline shows: as many as the history keeps."""
@@ -42,15 +32,11 @@ _MANIFESTS: Final = 2_000
 """Manifests that are kept in memory; they never change."""
 
 
-@attrs.frozen(kw_only=True)
-class OperatorView:
-    """An operator, as one listing shows it: everything on a page is of the same moment."""
+@attrs.frozen(kw_only=True, slots=False)
+class OperatorView(observing.OperatorView):
+    """A view for pages, with what is kept for all viewers."""
 
     operator: WatchedOperator
-    listing: OperatorListing
-    """All objects of its folder."""
-    timeline: Timeline
-    """Its versions, including versions that only the history has."""
 
     @property
     def stored(self) -> StoredOperator:
@@ -73,29 +59,20 @@ class OperatorView:
         """Return what keeps its files."""
         return self.operator.kept(self.listing)
 
-    def symptoms(self) -> Sequence[Symptom]:
-        """Return what is wrong, as ``forebay top`` shows it. Raises the errors of a manifest."""
-        recent = attrs.evolve(self.timeline, versions=self.timeline.versions[:VERSIONS])
-        return symptoms_of(TopView(listing=self.listing, timeline=recent, busiest=self._busiest()))
-
-    def _busiest(self) -> Manifest | None:
-        """Return the newest manifest of the subtask with the most rows, if it is still stored."""
-        newest = self.timeline.newest
-        found = self.manifests_named([newest.busiest.manifest]) if newest else ()
-        return found[0] if found else None
-
     def is_stored(self, version: VersionFigures) -> bool:
         """Return whether the version's manifests are stored."""
         stored = {info.name for info in self.listing.below("versions")}
         return all(subtask.manifest in stored for subtask in version.subtasks)
 
 
-class WatchedOperator:
+class WatchedOperator(OperatorWatch):
     """Looks at one operator for all viewers. Thread-safe.
 
     A listing is shared until it is ``ttl_s`` old; of a folder with many names it is new in part
     (see `PagedListing`). Objects of the history, manifests, savepoints and pins are read once.
     """
+
+    storage: OperatorStorage
 
     def __init__(
         self,
@@ -105,16 +82,13 @@ class WatchedOperator:
         ttl_s: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(stored.storage(root), most_manifests=_MANIFESTS)
         self.stored: Final = stored
-        self.storage: Final = stored.storage(root)
         self.sizes: Final = KnownSizes(ttl_s, now)
         self._view: Final = Fresh(self._look, ttl_s, now)
-        self._history: Final = HistoryReader(self.storage)
-        self._pages = PagedListing(self.storage)
         self._now: Final = now
         self._looked_at = now()
-        self._lock: Final = threading.Lock()
-        self._manifests: Final[LRUCache[str, Manifest]] = LRUCache(_MANIFESTS)
+        self._caches: Final = threading.Lock()
         self._summaries: Final = Summaries()
         self._kept: Final = KeptReader(self.storage, stored.uid)
 
@@ -124,34 +98,20 @@ class WatchedOperator:
 
     def sums(self, versions: Sequence[VersionFigures]) -> Sequence[VersionSummary]:
         """Return the sums of versions, each added up once."""
-        with self._lock:
+        with self._caches:
             return self._summaries.of(versions)
-
-    def manifests(self, names: Sequence[str]) -> Sequence[Manifest]:
-        """Return the manifests.
-
-        It is empty if the janitor deleted one of them after the listing.
-        """
-        with self._lock:
-            found = {name: self._manifests[name] for name in names if name in self._manifests}
-        missing = [name for name in names if name not in found]
-        try:
-            read = for_each(self.storage, missing, self._read)
-        except ObjectNotFoundError:
-            return ()
-        found.update(zip(missing, read, strict=True))
-        return [found[name] for name in names]
 
     def kept(self, listing: OperatorListing) -> Kept:
         """Return what keeps the operator's files."""
-        with self._lock:
+        with self._caches:
             return self._kept.kept(listing, datetime.now(UTC))
 
     def _look(self) -> OperatorView:
         listing = self._listed()
         history = listing.history
         timeline = self._history.timeline(listing, HISTORY) if history else listing.timeline
-        return OperatorView(operator=self, listing=listing, timeline=timeline)
+        busiest = partial(self.busiest, timeline.newest)
+        return OperatorView(operator=self, listing=listing, timeline=timeline, read_busiest=busiest)
 
     def _listed(self) -> OperatorListing:
         """List the folder: whole at first and after a pause, and a few pages of it otherwise."""
@@ -162,9 +122,3 @@ class WatchedOperator:
             self._pages.read_all()
         self._looked_at = self._now()
         return self._pages.listing()
-
-    def _read(self, name: str) -> Manifest:
-        found = read_manifest(self.storage, name)
-        with self._lock:
-            self._manifests[name] = found
-        return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from forebay_engine.versions.format.directory_contents import no_such_operator
 from forebay_state_processor.observing.operators import StoredOperator, find_operators
@@ -13,6 +13,9 @@ from forebay_state_processor.observing.watching import REQUESTS, OperatorView, O
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
+
+W = TypeVar("W")
+V = TypeVar("V")
 
 LIST_EVERY: Final = 10
 """Refreshes until operators that are new are looked for."""
@@ -100,21 +103,32 @@ class DirectoryWatch:
 
     def _look(self, requests: int) -> None:
         """Refresh all operators; one that fails, or needs more requests, keeps its view."""
-        watches = list(self._watches.values())
-        self._problems = {}
-        views = for_each(self._root, watches, partial(_refreshed, requests=requests))
-        for one, seen in zip(self._watches, views, strict=True):
-            if isinstance(seen, Exception):
-                self._problems[one] = seen
-            elif seen is not None:
-                self._views[one] = seen
+        refresh = partial(OperatorWatch.refresh, requests=requests)
+        found = look_at(self._root, self._watches, refresh)
+        self._problems = {one: view for one, view in found.items() if isinstance(view, Exception)}
+        for one, view in found.items():
+            if isinstance(view, OperatorView):
+                self._views[one] = view
         if self._problems and self._problems.keys() == self._watches.keys():
             raise next(iter(self._problems.values()))
 
 
-def _refreshed(watch: OperatorWatch, requests: int) -> OperatorView | Exception | None:
-    """Refresh one operator; an error in one operator does not affect the others."""
-    try:
-        return watch.refresh(requests)
-    except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
-        return error
+def look_at(
+    root: ObjectStorage, watches: Mapping[StoredOperator, W], look: Callable[[W], V]
+) -> Mapping[StoredOperator, V | Exception]:
+    """Look at operators, and return what was seen; an error in one does not affect the others."""
+
+    def looked(watch: W) -> V | Exception:
+        try:
+            return look(watch)
+        except Exception as error:  # noqa: BLE001 - a damaged name, a credential without rights
+            return error
+
+    return dict(zip(watches, for_each(root, [*watches.values()], looked), strict=True))
+
+
+def seen(found: V | Exception) -> V:
+    """Return what `look_at` saw of an operator. Raises the error of reading it."""
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -17,6 +17,7 @@ from forebay_state_processor.observing.evidence import FEWEST_ROWS
 from forebay_state_processor.observing.janitor_backlog import CHANGE, janitor_backlog
 from forebay_state_processor.observing.quantities import share_text
 from forebay_state_processor.observing.slow_writes import SLOW_WRITE_MS, did_more, wrote_little
+from forebay_state_processor.observing.watching import VERSIONS
 
 if TYPE_CHECKING:
     from forebay_engine.versions.format.figures import Figures
@@ -162,7 +163,7 @@ def _timers_leak(view: OperatorView) -> Symptom | None:
 
 
 def _state_grows(view: OperatorView) -> Symptom | None:
-    manifest, versions = view.busiest, view.timeline.versions
+    manifest, versions = view.busiest, view.timeline.versions[:VERSIONS]
     if manifest is None:
         return None
     without = _states_without_ttl(manifest)

@@ -1,9 +1,11 @@
-"""Watches one operator: at most three requests to storage for each refresh."""
+"""Watches one operator for `forebay top`, the console and others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -16,6 +18,7 @@ from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 from forebay_state_processor.observing.deleted_versions import HistoryReader
 from forebay_state_processor.observing.paged_listing import PagedListing
+from forebay_state_processor.observing.parallel_requests import for_each
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,15 +47,21 @@ class HotKeyGroups:
     """Key group → its rows, the hottest first."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class OperatorView:
-    """An operator at the moment of a refresh."""
+    """An operator, as one listing shows it: all of it is of the same moment."""
 
     listing: OperatorListing
+    """All objects of its folder."""
     timeline: Timeline
     """The stored versions, and the versions of the history that were read so far."""
-    busiest: Manifest | None
-    """The newest manifest of the subtask with the most rows; ``None`` if it cannot be read."""
+    read_busiest: Callable[[], Manifest | None] = attrs.field(repr=False, eq=False)
+    """Returns `busiest`."""
+
+    @cached_property
+    def busiest(self) -> Manifest | None:
+        """The newest manifest of the subtask with the most rows; ``None`` if it cannot be read."""
+        return self.read_busiest()
 
     @property
     def newest(self) -> VersionFigures | None:
@@ -104,14 +113,19 @@ class OperatorView:
 
 
 class OperatorWatch:
-    """Reads one operator again and again; what cannot change is read once."""
+    """Reads one operator again and again; what cannot change is read once.
 
-    def __init__(self, storage: ObjectStorage) -> None:
-        """``storage`` is the operator's folder."""
-        self._storage = storage
-        self._pages = PagedListing(storage)
-        self._history = HistoryReader(storage)
-        self._busiest: Manifest | None = None
+    Manifests may be read from several threads.
+    """
+
+    def __init__(self, storage: ObjectStorage, *, most_manifests: int = 1) -> None:
+        """``storage`` is the operator's folder, and at most ``most_manifests`` stay in memory."""
+        self.storage = storage
+        self._pages: Final = PagedListing(storage)
+        self._history: Final = HistoryReader(storage)
+        self._most_manifests: Final = most_manifests
+        self._manifests: Final[dict[str, Manifest]] = {}
+        self._lock: Final = threading.Lock()
 
     def refresh(self, requests: int = REQUESTS) -> OperatorView | None:
         """List the operator's folder, and read a manifest and an object of the history at most.
@@ -124,11 +138,14 @@ class OperatorWatch:
         if not (left and self._pages.is_whole):
             return None
         listing = self._pages.listing()
-        before = self._busiest
-        busiest = self._read(listing.timeline.newest)
-        left -= busiest is not before or busiest is None
+        newest = listing.timeline.newest
+        left -= newest is None or newest.busiest.manifest not in self._manifests
+        try:
+            busiest = self.busiest(newest)
+        except CorruptStateError:
+            busiest = None
         timeline = self._history.timeline(listing, VERSIONS, most=min(1, left))
-        return OperatorView(listing=listing, timeline=timeline, busiest=busiest)
+        return OperatorView(listing=listing, timeline=timeline, read_busiest=lambda: busiest)
 
     def view(self) -> OperatorView:
         """Refresh until there is a view."""
@@ -136,13 +153,30 @@ class OperatorWatch:
             pass
         return found
 
-    def _read(self, newest: VersionFigures | None) -> Manifest | None:
-        if newest is None:
-            return None
-        named = newest.busiest
-        if self._busiest is None or self._busiest.id not in named.manifest:
-            try:
-                self._busiest = read_manifest(self._storage, named.manifest)
-            except (ObjectNotFoundError, CorruptStateError):  # cleared meanwhile, or damaged
-                return None
-        return self._busiest
+    def busiest(self, newest: VersionFigures | None) -> Manifest | None:
+        """Return the manifest of a version's subtask with the most rows, if it is still stored.
+
+        Raises `CorruptStateError` if it is damaged.
+        """
+        found = () if newest is None else self.manifests([newest.busiest.manifest])
+        return found[0] if found else None
+
+    def manifests(self, names: Sequence[str]) -> Sequence[Manifest]:
+        """Return manifests, an empty list if the janitor deleted one of them after the listing."""
+        with self._lock:
+            found = {name: self._manifests[name] for name in names if name in self._manifests}
+        missing = [name for name in names if name not in found]
+        try:
+            found.update(zip(missing, for_each(self.storage, missing, self._read), strict=True))
+        except ObjectNotFoundError:
+            return ()
+        return [found[name] for name in names]
+
+    def _read(self, name: str) -> Manifest:
+        """Read a manifest, and keep it in place of the one that was read first."""
+        found = read_manifest(self.storage, name)
+        with self._lock:
+            self._manifests[name] = found
+            if len(self._manifests) > self._most_manifests:
+                del self._manifests[next(iter(self._manifests))]
+        return found
