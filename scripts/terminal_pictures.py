@@ -39,7 +39,7 @@ SESSIONS: Final = {
         "forebay state diff --from 1 --to 2 --state-dir state",
     ),
     "state-scan": (
-        "forebay state scan --where \"total > 10 and key_1 != 'test'\" --state-dir state",
+        "forebay state scan --columns key_1,total --state-dir state",
         "forebay state scan --state seen --flat --columns key_1,value --state-dir state",
         "forebay state skew --query orders --uid totals --state-dir state",
     ),

@@ -46,7 +46,7 @@ JOIN = Lacks("it bounds the memory of a join; `state` reads one state without a 
 NO_LOOP = Lacks("a command ends: run it again, or `forebay top` for a running operator")
 NEWER = Lacks("the stream goes on to the newest version")
 ALWAYS = Lacks("the command compares any two versions, and shows old values")
-WHERE = Lacks("`--where` chooses among namespaces")
+ALL_NAMESPACES = Lacks("`scan` and `export` show all namespaces")
 COLUMNS = Lacks("Spark selects columns of the DataFrame")
 TIMERS = Lacks("changes are read of one state; `timers` shows the timers of a version")
 WITHIN = Lacks("set by the reader for its tasks")
@@ -75,13 +75,13 @@ READING: Mapping[Callable[..., Any], Mapping[str, Row]] = {
         "flat": Row("flat", "--flat"),
         "key_groups": Row("keyGroups", "--key-groups"),
         "keys": Row("keys", "key"),
-        "namespace": Row("namespace", WHERE),
+        "namespace": Row("namespace", ALL_NAMESPACES),
     },
     Snapshot.table: {
         "states": Row(COLUMNS, "--columns"),
         "key_groups": Row("keyGroups", "--key-groups"),
         "keys": Row("keys", "key"),
-        "namespace": Row("namespace", WHERE),
+        "namespace": Row("namespace", ALL_NAMESPACES),
         "join_bytes": Row(JOIN, JOIN),
     },
     Snapshot.timer_table: {"key_groups": Row("keyGroups", "--key-groups")},
@@ -161,7 +161,6 @@ IMPORTS_ON_SPARK_ALONE = {
 COMMAND_ALONE = {
     "--properties-file": "settings, as --conf",
     "--json": "what Python returns as objects",
-    "--where": "Python and Spark filter rows themselves",
     "--columns": "the reader of Arrow selects columns",
     "--limit": "an iterator is read as far as wanted",
     "--timers": "Python has methods for timers",

@@ -8,9 +8,11 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyarrow.dataset import Scanner
 
 from forebay_cli.main import main
 from forebay_engine.stored.restore import default_options
@@ -183,19 +185,19 @@ def test_what_is_stored_of_a_removed_key_is_found_in_every_copy(query):
     query.run(*batch(2))
     done = query.imported("--remove-key", "b")
     assert done["version"] == 2
-    of_key = ("--where", "key == 'b'", "--version")
 
-    def found(version):
-        asked = ["state", "scan", "--json", "--show-expired", "--state-dir", query.state_dir]
-        scanned = CliRunner().invoke(main, [*asked, *of_key, version])
-        assert scanned.exit_code == 0, scanned.output
-        path = str(query.folder / f"{version}.csv")
-        timers = query.command("export", path, "--timers", *of_key, version)
-        return [json.loads(row)["total"] for row in scanned.stdout.splitlines()], timers["rows"]
+    def found(version, run=None):
+        """Search a version as docs/how-to/mend-state.md does."""
+        at = {"query": "query", "uid": "operator", "version": version, "run": run}
+        with open_state(query.state_dir, **at, show_expired=True) as snapshot:
+            whole = (snapshot.table(), snapshot.timer_table())
+            of_key = {"filter": pc.field("key") == "b"}
+            rows, timers = (Scanner.from_batches(one, **of_key).to_table() for one in whole)
+        return rows["total"].to_pylist(), len(timers)
 
-    assert found("1") == ([1], 1)
-    assert found(f"2@{done['replaced']}") == ([3], 1)
-    assert found("2") == found(f"2@{done['run']}") == ([], 0)
+    assert found(1) == ([1], 1)
+    assert found(2, done["replaced"]) == ([3], 1)
+    assert found(2) == found(2, done["run"]) == ([], 0)
 
 
 @pytest.mark.long

@@ -13,8 +13,7 @@ import click
 from forebay_cli.options.key_groups import key_groups_option
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json
-from forebay_cli.state.row_filter import chosen_columns, condition_of, filtered
-from forebay_cli.state.scan import ALL_STATES, tables, timers_option
+from forebay_cli.state.scan import ALL_STATES, chosen_columns, tables, timers_option
 from forebay_cli.state.shown_state import show_version, version_plain
 from forebay_cli.state.source import StateSource, state_source, version_option
 from forebay_cli.state.table_files import FORMATS, format_of, table_writer
@@ -44,7 +43,6 @@ _PART: Final = "part-{:05d}.{}"
     help="The format.",
     show_default="by the ending",
 )
-@click.option("--where", help="A condition, such as: value > 100 and key != 'test'.")
 @click.option("--columns", help="Columns, separated by commas.", show_default="all")
 @timers_option
 @click.option("--flat", is_flag=True, help="A row per element of a list or entry of a map.")
@@ -68,7 +66,6 @@ def export_state(
     target: str,
     state: str | None,
     chosen: str | None,
-    where: str | None,
     columns: str | None,
     key_groups: KeyGroupRange | None,
     rows_per_file: int | None,
@@ -90,9 +87,8 @@ def export_state(
     with _opened(source, version, checkpoint) as snapshot, shown_progress() as progress:
         reader = tables(snapshot, state, key_groups, flat=flat, timers=timers)
         names = chosen_columns(reader.schema, columns)
-        condition = None if where is None else condition_of(where, reader.schema)
         progress.stage("exporting")
-        batches = _batches(reader, condition, names, progress)
+        batches = _batches(reader, names, progress)
         schema = reader.schema.empty_table().select(names).schema
         rows = files.write(schema, batches, rows_per_file)
         shown = version_plain(snapshot)
@@ -115,10 +111,10 @@ def _opened(source: StateSource, version: str | None, checkpoint: str | None) ->
 
 
 def _batches(
-    reader: pa.RecordBatchReader, condition: Any, names: list[str], progress: Progress
+    reader: pa.RecordBatchReader, names: list[str], progress: Progress
 ) -> Iterator[pa.RecordBatch]:
     for batch in reader:
-        yield from filtered(batch, condition).select(names).to_batches()
+        yield batch.select(names)
         progress.advance(batch.num_rows)
 
 

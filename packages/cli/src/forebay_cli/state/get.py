@@ -44,7 +44,7 @@ def get_key(
 
     KEY is written as it looks in the data: several columns separated by commas, times as in
     2026-11-24T08:00:00, bytes in hexadecimal. Exit status 1 if nothing is stored under it there.
-    `scan --where` finds all namespaces of a key, `export --timers` its timers.
+    `scan` shows all namespaces, `scan --timers` the timers.
     """
     at = namespace_of(namespace)
     with source.open(version) as snapshot:

@@ -11,7 +11,6 @@ import click
 from forebay_cli.options.key_groups import check_key_groups, key_groups_option
 from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option
-from forebay_cli.state.row_filter import chosen_columns, condition_of, filtered
 from forebay_cli.state.shown_state import limited, print_rows, show_version
 from forebay_cli.state.source import StateSource, state_source, version_option
 from forebay_cli.state.table_files import plain_of
@@ -51,6 +50,19 @@ def tables(
     return snapshot.table(key_groups=groups)
 
 
+def chosen_columns(schema: pa.Schema, names: str | None) -> list[str]:
+    """Return the columns that ``names`` lists, separated by commas; all of them for ``None``."""
+    if names is None:
+        return list(schema.names)
+    chosen = [name.strip() for name in names.split(",")]
+    unknown = [name for name in chosen if name not in schema.names]
+    if unknown:
+        raise ConfigurationError(
+            f"there is no column {unknown[0]!r}; columns: {', '.join(schema.names)}"
+        )
+    return chosen
+
+
 timers_option: Final = click.option(
     "--timers", is_flag=True, help="The registered timers, in place of states."
 )
@@ -58,7 +70,6 @@ timers_option: Final = click.option(
 
 @click.command("scan")
 @click.option("--state", help="One state.", show_default=ALL_STATES)
-@click.option("--where", help="A condition, such as: value > 100 and key != 'test'.")
 @click.option("--columns", help="Columns, separated by commas.", show_default="all")
 @click.option(
     "--limit",
@@ -75,7 +86,6 @@ timers_option: Final = click.option(
 def scan_state(
     *,
     state: str | None,
-    where: str | None,
     columns: str | None,
     limit: int | None,
     key_groups: KeyGroupRange | None,
@@ -95,43 +105,38 @@ def scan_state(
         show_version(snapshot)
         reader = tables(snapshot, state, key_groups, flat=flat, timers=timers)
         names = chosen_columns(reader.schema, columns)
-        condition = None if where is None else condition_of(where, reader.schema)
         if as_json:
-            found, more = limited_rows(reader, condition, names, most), False
+            found, more = limited_rows(reader, names, most), False
             print_rows(names, found, as_json=True)
             return
         with shown_progress() as progress:
-            rows, more = limited(rows_of(reader, condition, names, progress), most)
+            rows, more = limited(rows_of(reader, names, progress), most)
         print_rows(names, rows, as_json=False)
         if more:
             click.echo(f"there are more rows than {most}: pass --limit", err=True)
 
 
 def limited_rows(
-    reader: pa.RecordBatchReader, condition: Any, names: list[str], most: int | None
+    reader: pa.RecordBatchReader, names: list[str], most: int | None
 ) -> Iterator[list[Any]]:
     """Yield the first rows."""
-    for count, row in enumerate(rows_of(reader, condition, names)):
+    for count, row in enumerate(rows_of(reader, names)):
         if count == most:
             return
         yield row
 
 
 def rows_of(
-    reader: pa.RecordBatchReader,
-    condition: Any,
-    names: list[str],
-    progress: Progress | None = None,
+    reader: pa.RecordBatchReader, names: list[str], progress: Progress | None = None
 ) -> Iterator[list[Any]]:
     """Yield rows as plain values, with maps as dicts."""
     if progress is not None:
         progress.stage("scanning")
     plain = [plain_of(reader.schema.field(name).type) for name in names]
     for batch in reader:
-        table = filtered(batch, condition).select(names)
         columns = [
             [convert(value) for value in column.to_pylist()]
-            for convert, column in zip(plain, table.columns, strict=True)
+            for convert, column in zip(plain, batch.select(names).columns, strict=True)
         ]
         if progress is not None:
             progress.advance(batch.num_rows)
