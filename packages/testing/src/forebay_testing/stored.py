@@ -9,7 +9,7 @@ import attrs
 from forebay_engine.versions.choosing.forks import find_source
 from forebay_engine.versions.choosing.reader import VersionReader, open_version
 from forebay_engine.versions.format.epochs import list_epochs
-from forebay_engine.versions.format.timer_tables import TIMER_TABLES
+from forebay_engine.versions.format.key_types import key_type_of
 from forebay_state_api.codecs import ValueCodec, describe_type
 from forebay_state_api.errors import ConfigurationError
 
@@ -56,16 +56,10 @@ class Stored:
             return
         with self.opened() as reader:
             keyed_by.check(reader.manifests, self.uid)
-            described = {
-                name: description
-                for manifest in reader.manifests
-                for name, description in manifest.descriptions.items()
-                if name not in TIMER_TABLES
-            }
-        for description in described.values():
-            if (stored := description["key"]) != declared.description:
-                raise ConfigurationError(
-                    f"the state of operator {self.uid!r} in {self.storage.url} was stored with "
-                    f"keys of type {describe_type(stored)}, and the harness's are of type "
-                    f"{describe_type(declared.description)}; pass key_type="
-                )
+            stored = key_type_of(reader.manifests)
+        if stored is not None and stored.description != declared.description:
+            raise ConfigurationError(
+                f"the state of operator {self.uid!r} in {self.storage.url} was stored with "
+                f"keys of type {describe_type(stored.description)}, and the harness's are of type "
+                f"{describe_type(declared.description)}; pass key_type="
+            )
