@@ -25,7 +25,7 @@ from forebay_state_api.errors import CorruptStateError
 _RESOLVE_AT: Final = 256
 """Blocks that have been read are searched as soon as there are this many."""
 _FEW: Final = 256
-"""Fewer cells than this are not searched for in one file alone."""
+"""The fewest cells that are searched for in one file alone."""
 
 Found = tuple[TableSpec, Hits]
 """Some of the requested cells, and the spec whose codecs unpack them."""

@@ -33,7 +33,8 @@ from forebay_state_api.threads import ReadThreads
 RANGES_PER_CALL: Final = 8
 """Ranges of one file that one thread requests at once; storage fetches them concurrently."""
 RANGES_AT_HAND: Final = 64
-"""The same for storage that does not wait: a call has a cost, but its data should fit caches."""
+"""As `RANGES_PER_CALL`, for storage that does not wait: a call has a cost, but its data should fit
+caches."""
 GAP_BYTES: Final = 4 * 1024
 """Blocks that are no further apart than this are read together with the gap."""
 SPAN_BYTES: Final = 512 * 1024

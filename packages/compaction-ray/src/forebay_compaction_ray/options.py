@@ -46,7 +46,10 @@ def client_credentials(
     certificate: str | None = None,
     key: str | None = None,
 ) -> Reread[Credentials]:
-    """Return what the files hold at any time; raises `ConfigurationError` for unusable ones."""
+    """Return a reader of the files' current content.
+
+    Raises `ConfigurationError` for unusable ones.
+    """
     current = Reread(partial(Credentials.of, token_file, ca, certificate, key), 0.0)
     if certificate is not None and ca is None:
         raise ConfigurationError("a certificate is sent over TLS only: name the CA too")

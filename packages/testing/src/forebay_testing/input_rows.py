@@ -69,7 +69,7 @@ class InputRows:
         self._check_kind(canonical_key(self.key_codec.admit(key)))
 
     def keyed_by(self, inputs: int) -> KeyedBy:
-        """Return what is known of the key columns of each of ``inputs`` inputs."""
+        """Return the known key columns of each of ``inputs`` inputs."""
         kinds = [kind for key in self._first for kind in _columns_of(_kind(key))]
         names = self.key_names or [""] * len(kinds)
         columns = [

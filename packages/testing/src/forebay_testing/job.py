@@ -77,7 +77,7 @@ class KeyedRow:
     side: int
     """The input that it came from."""
     at_us: int | None = None
-    """Its event time, if it has one."""
+    """The record's event time, if it has one."""
 
 
 class KeyedJob:

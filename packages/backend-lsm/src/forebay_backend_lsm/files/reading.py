@@ -34,7 +34,7 @@ _GUESS: Final = 64 * 1024
 _GAP_BYTES: Final = 4 * 1024
 """Tables with few cells that are no further apart than this are read together."""
 _SPAN_BYTES: Final = 128 * 1024
-"""They are read together up to this size."""
+"""The largest size of blocks that are read together."""
 
 
 class SortedFile:

@@ -218,7 +218,7 @@ class Gateway:
 
 
 def _hint(told: str, mine: Credentials) -> str:
-    """Return what to do about a failed handshake, of which gRPC says little."""
+    """Return advice for a failed handshake, whose error of gRPC has few details."""
     if "failed to connect" in told and any(words in told for words in _CLOSED):
         if mine.ca is None:
             return ". If it serves TLS, name the CA of its certificate in tls-ca"

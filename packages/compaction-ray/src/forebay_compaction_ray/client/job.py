@@ -224,7 +224,7 @@ class TrackedJob:
         return None
 
     def _seen(self, gateway: Gateway, view: JobView) -> Step | Trouble:
-        """Return what the state of the job at a gateway means."""
+        """Return the event for the state of the job at a gateway."""
         self.address, self._answered_s = gateway.address, self._here.clock()
         if view.phase is CompactionPhase.QUEUED:
             return Step(Event.QUEUED)
@@ -237,7 +237,7 @@ class TrackedJob:
         return self._not_done(gateway, view)
 
     def _not_done(self, gateway: Gateway, view: JobView) -> Step | Trouble:
-        """Return what the end of a job at a gateway means that is not done there."""
+        """Return the event for a job that ended at a gateway without a result."""
         why = f"{view.phase.value} at {gateway.address}: {view.message}"
         if view.code == "released":  # by its owner, in another process
             return Step(Event.HAND_BACK, message=why)

@@ -22,7 +22,7 @@ class State(enum.Enum):
     ASKED = "asked", CompactionPhase.UNKNOWN
     """Another process submitted it: the gateways are asked about it."""
     OFFERED = "offered", CompactionPhase.QUEUED
-    """It is offered to one gateway after the other, also while it waits for a thread."""
+    """The job is offered to one gateway after the other, also while it waits for a thread."""
     QUEUED = "queued", CompactionPhase.QUEUED
     """A gateway has it, and no worker yet."""
     RUNNING = "running", CompactionPhase.RUNNING
@@ -37,9 +37,9 @@ class State(enum.Enum):
     UNKNOWN = "unknown", CompactionPhase.UNKNOWN
     """No gateway knows it; another process may have it."""
     ABORTED = "aborted", CompactionPhase.ABORTED
-    """Nobody needs it any more."""
+    """The result is not needed any more."""
     LEFT = "left", CompactionPhase.ABORTED
-    """This process ends; a gateway may go on with it."""
+    """This process ends; a gateway may continue the job."""
 
     def __init__(self, label: str, phase: CompactionPhase) -> None:
         self.label: Final = label

@@ -30,7 +30,7 @@ _MEANWHILE: Final = {
         "queue-timeout stops the query"
     ),
 }
-"""Whether jobs fall back → what becomes of them."""
+"""Whether jobs fall back → how they are handled, for messages."""
 
 
 class Outage:

@@ -1,4 +1,4 @@
-"""Work that callers at the same time share."""
+"""Work that concurrent callers share."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class WorkerSet:
         return [worker for worker in able if job.id not in worker.jobs]
 
     def refusal(self, submission: Submission) -> RefusedError | None:
-        """Return why such a job should not wait here, if no worker could take it as things are."""
+        """Return why such a job should not wait here, if no current worker can take it."""
         if self._suitable(submission):
             return None
         if self.formats and submission.job.format not in self.formats:
@@ -133,7 +133,7 @@ class WorkerSet:
         self._look_soon()
 
     def note(self, worker: Worker, error: str) -> None:
-        """Keep the last thing that went wrong at a worker, for display."""
+        """Keep the last error of a worker, for display."""
         worker.error, worker.error_s = error, self._clock()
 
     def counts(self) -> dict[str, int]:

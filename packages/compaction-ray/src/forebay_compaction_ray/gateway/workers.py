@@ -48,7 +48,7 @@ class Worker:
     done: int = 0
     """Number of jobs that it has completed."""
     error: str = ""
-    """The last thing that went wrong at it, or at its predecessor."""
+    """The last error of the worker, or of its predecessor."""
     error_s: float = 0.0
     """When that was."""
     pinged: bool = False
@@ -123,7 +123,7 @@ class GatewayJob:
 
     @property
     def phase(self) -> CompactionPhase:
-        """Its phase, as in the answer to a poll."""
+        """The phase of the job, as in the answer to a poll."""
         return self.view.phase
 
 

@@ -47,6 +47,6 @@ class GatewaySpec:
     worker_resources: Mapping[str, float] = attrs.field(factory=dict)
     """Other resources that a worker takes, such as ``{"ssd": 1}``."""
     detached: bool = False
-    """Whether the gateway ends itself when it is stopped, because nobody waits for it."""
+    """Whether the gateway ends itself when it is stopped, because no process waits for it."""
     limits: GatewayLimits = attrs.field(factory=GatewayLimits)
     security: SecurityFiles = attrs.field(factory=SecurityFiles)

@@ -31,7 +31,7 @@ class Column:
 
     @property
     def newest(self) -> VersionSummary:
-        """The last of its versions."""
+        """The newest version of the column."""
         return self.versions[-1]
 
     @property

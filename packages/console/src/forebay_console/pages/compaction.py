@@ -15,7 +15,7 @@ _ROWS: Final = 100
 
 
 def compaction(operator: OperatorView, gateway: WatchedGateway | None) -> Mapping[str, Any]:
-    """Return what the template shows."""
+    """Return the values for the template."""
     jobs = operator.listing.compactions
     newest = operator.timeline.newest
     return {

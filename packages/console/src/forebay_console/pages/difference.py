@@ -27,7 +27,7 @@ _OFFERED: Final = 100
 def difference(
     operator: OperatorView, reader: ContentReader | None, asked: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """Return what the template shows; without a reader keys are not shown."""
+    """Return the values for the template; without a reader keys are not shown."""
     versions = stored_versions(operator)[:_OFFERED]
     if len(versions) < 2:  # noqa: PLR2004 - nothing to compare
         return {"versions": versions, "allowed": reader is not None}

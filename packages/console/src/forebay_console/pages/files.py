@@ -58,7 +58,7 @@ class SubtaskFiles:
 
 
 def files(operator: OperatorView) -> Mapping[str, Any]:
-    """Return what the template shows."""
+    """Return the values for the template."""
     version = operator.timeline.newest
     manifests = operator.manifests(version) if version else ()
     if version is None or not manifests:

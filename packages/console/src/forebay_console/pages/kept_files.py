@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def kept(operator: OperatorView) -> Mapping[str, Any]:
-    """Return what the template shows."""
+    """Return the values for the template."""
     found = operator.kept()
     listing = operator.listing
     newest = operator.timeline.newest

@@ -73,7 +73,7 @@ class MapRow:
 
 
 def key_groups(operator: OperatorView, by: str) -> Mapping[str, Any]:
-    """Return what the template shows; ``by`` is the name of a measure."""
+    """Return the values for the template; ``by`` is the name of a measure."""
     version = operator.timeline.newest
     manifests = operator.manifests(version) if version else ()
     if version is None or not manifests:

@@ -23,7 +23,7 @@ _LONGEST: Final = 2_000
 def keys(
     operator: OperatorView, reader: ContentReader | None, asked: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """Return what the template shows; without a reader data are not shown."""
+    """Return the values for the template; without a reader data are not shown."""
     text, namespace = asked.get("key", ""), asked.get("namespace", "")
     shown: dict[str, Any] = {
         "allowed": reader is not None,

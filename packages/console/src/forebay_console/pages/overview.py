@@ -52,7 +52,7 @@ class OperatorRow:
 
 
 def overview(directory: StateDirectory, now: datetime, faults: Faults) -> Mapping[str, Any]:
-    """Return what the template shows."""
+    """Return the values for the template."""
     looks = directory.looks()
     unlisted = [_unlisted(query, error, faults) for query, error in looks.unlisted.items()]
     operators = [_row(*look, now, faults) for look in looks.operators.items()]

@@ -166,7 +166,7 @@ class _Site:
     def _asked(
         self, operator: OperatorView, request: Request
     ) -> tuple[ContentReader | None, Mapping[str, str]]:
-        """Return what may read content, if anything may, and the form."""
+        """Return the reader of content, if viewers may see it, and the form."""
         return self._reader(operator) if self._show_data else None, request.query_params
 
     def _reader(self, operator: OperatorView) -> ContentReader:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def states(operator: OperatorView, reader: ContentReader, asked: str) -> Mapping[str, Any]:
-    """Return what the template shows; ``asked`` is the version whose sizes are, if any are."""
+    """Return the values for the template; ``asked`` is the version whose sizes are shown."""
     version = operator.timeline.newest
     manifests = operator.manifests(version) if version else ()
     if version is None or not manifests:

@@ -44,7 +44,7 @@ class Chart:
 
 
 def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
-    """Return what the template shows of the newest ``last`` versions."""
+    """Return the values of the newest ``last`` versions for the template."""
     recent = operator.recent(last)
     columns = columns_of(recent)
     return {

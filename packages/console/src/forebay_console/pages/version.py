@@ -34,7 +34,7 @@ def version_number(text: str) -> int | None:
 
 
 def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
-    """Return what the template shows; ``None`` if nothing is known of the version."""
+    """Return the values for the template; ``None`` if nothing is known of the version."""
     versions = operator.timeline.versions
     at = next((at for at, one in enumerate(versions) if one.version == number), None)
     if at is None:

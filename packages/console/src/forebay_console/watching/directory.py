@@ -23,7 +23,7 @@ OPERATORS_S: Final = 5.0
 
 @attrs.frozen(kw_only=True)
 class Looks:
-    """All operators, as they were looked at together."""
+    """The views of all operators from one refresh."""
 
     operators: Mapping[StoredOperator, OperatorView | Exception]
     """The view of each, or the error of reading it; sorted by query and uid."""

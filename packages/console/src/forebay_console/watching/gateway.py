@@ -100,7 +100,7 @@ class WatchedGateway:
         return cls(Gateway(address_of(address), security, timeout_s=_TIMEOUT_S), ttl_s=ttl_s)
 
     def view(self) -> GatewayView:
-        """Return its description. Raises a `ForebayError` if it does not answer."""
+        """Return the gateway's description. Raises a `ForebayError` if it does not answer."""
         return self._view.get()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class Fork:
     """An operator that needs files of this one."""
 
     folder: str
-    """Its folder below the state directory."""
+    """The operator's folder below the state directory."""
     version: int
     made: datetime
 
@@ -66,7 +66,7 @@ class KeptReader:
         self._read: Final[LRUCache[tuple[str, datetime], Any]] = LRUCache(_OBJECTS)
 
     def kept(self, listing: OperatorListing, now: datetime) -> Kept:
-        """Return what the newest listing shows, at ``now``."""
+        """Return the kept files in the newest listing, as of ``now``."""
         saved = (self._once(info, self._savepoint) for info in listing.below(layout.SAVEPOINTS))
         sources = {self._once(info, self._source) for info in listing.below(layout.SOURCES)}
         return Kept(

@@ -40,7 +40,7 @@ class OperatorView(observing.OperatorView):
 
     @property
     def stored(self) -> StoredOperator:
-        """Its names and its folder."""
+        """The operator's names and folder."""
         return self.operator.stored
 
     def recent(self, most: int) -> Sequence[VersionSummary]:
@@ -56,7 +56,7 @@ class OperatorView(observing.OperatorView):
         return self.operator.manifests(names)
 
     def kept(self) -> Kept:
-        """Return what keeps its files."""
+        """Return the objects that keep the operator's files."""
         return self.operator.kept(self.listing)
 
     def is_stored(self, version: VersionFigures) -> bool:
@@ -102,7 +102,7 @@ class WatchedOperator(OperatorWatch):
             return self._summaries.of(versions)
 
     def kept(self, listing: OperatorListing) -> Kept:
-        """Return what keeps the operator's files."""
+        """Return the objects that keep the operator's files."""
         with self._caches:
             return self._kept.kept(listing, datetime.now(UTC))
 

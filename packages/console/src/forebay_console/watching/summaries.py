@@ -34,7 +34,7 @@ class VersionSummary:
     slowest_ms: int | None
     """The time of the subtask that took longest."""
     slowest: int | None
-    """Its number."""
+    """The number of the slowest subtask."""
 
     @property
     def batch(self) -> int:

@@ -1,4 +1,4 @@
-"""Warnings about accesses to state that stop a subtask, or that nobody awaits."""
+"""Warnings about accesses to state that stop a subtask, or that are never awaited."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ function name about reads that were dropped."""
 
 
 class CountedReads(Protocol):
-    """The scheduler, which counts requests and reads that nobody awaits."""
+    """Part of the scheduler: counts requests, and reads that are never awaited."""
 
     counters: EngineMetrics
     dropped_reads: int
 
     def look_at_tail(self) -> None:
-        """Count the last request if nobody awaited it."""
+        """Count the last request if it was not awaited."""
 
 
 class AccessWarnings:
@@ -58,7 +58,7 @@ class AccessWarnings:
         warnings.warn(message, RuntimeWarning, stacklevel=5)
 
     def warn_of_dropped_reads(self) -> None:
-        """Warn, once per operator, of reads that nobody awaits."""
+        """Warn, once per operator, of reads that are never awaited."""
         scheduler = self._scheduler
         scheduler.look_at_tail()
         dropped, scheduler.dropped_reads = scheduler.dropped_reads, 0

@@ -228,7 +228,7 @@ class Awaits:
         return self.scheduler.current_record() if running else None
 
     def finalize(self, generator: Any) -> None:
-        """Close an asynchronous generator that nobody iterates any more; from any thread."""
+        """Close an asynchronous generator that is not iterated any more; from any thread."""
         if threading.get_ident() == self.thread:
             self._close(generator)
         else:
@@ -417,7 +417,7 @@ def _keep_ended(record: Record, task: asyncio.Task[Any]) -> None:
 
 
 def raise_unread(record: Record) -> None:
-    """Raise the exception of a child that failed and that nobody awaited."""
+    """Raise the exception of a child that failed and was never awaited."""
     unread, record.unread = record.unread, None
     for task in unread or ():
         if task._log_traceback and (error := task.exception()) is not None:

@@ -42,7 +42,7 @@ def note_call(record: Record, call: Any) -> None:
 
 
 def close_unawaited(record: Record) -> list[Any]:
-    """Close the calls of a record that nobody has awaited; return the functions in them."""
+    """Close the calls that a record did not await; return their functions."""
     calls, record.calls = [*filter(_is_new, record.calls or ())], None
     functions = [call.cr_frame.f_locals["fn"] for call in calls]
     for call in calls:

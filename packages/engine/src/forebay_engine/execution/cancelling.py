@@ -50,7 +50,7 @@ def is_under_way(record: Record) -> bool:
 
 
 def may_be_cancelled(record: Record) -> bool:
-    """Return whether somebody keeps the task of a record's coroutine: a time limit, for one."""
+    """Return whether other code, such as a time limit, has a record's task and may cancel it."""
     return any(steps.task_is_kept() for steps in steps_under_way(record))
 
 
@@ -70,7 +70,7 @@ def cancel(record: Record) -> None:
 
 
 def cancel_children(record: Record) -> bool:
-    """Cancel the children that nobody has cancelled; return false if it is too early."""
+    """Cancel the children that were not cancelled yet; return false if it is too early."""
     if not all(steps.cancellation_taken for steps in steps_under_way(record)):
         return False
     for child in tuple(record.children or ()):

@@ -22,7 +22,7 @@ def declared_clients(function: Any) -> Clients | None:
 
 
 def check_attributes(function: Any) -> None:
-    """Raise `ConfigurationError` for attributes of these names that nothing would read."""
+    """Raise `ConfigurationError` for attributes of these names that would have no effect."""
     declared_calls(function)
     declared_clients(function)
 

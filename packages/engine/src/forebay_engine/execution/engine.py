@@ -517,7 +517,7 @@ class Engine:
         return await self._calls.call(fn, args, kwargs)
 
     def call_figures(self) -> dict[str, float]:
-        """Return what was measured of ``ctx.call``; empty if no call was made."""
+        """Return the figures of ``ctx.call``; empty if no call was made."""
         return {} if self._calls is None else figures_of(self._calls.counted())
 
     # -- the broadcast input ------------------------------------------------------------------

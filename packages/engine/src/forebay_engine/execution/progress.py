@@ -233,7 +233,7 @@ class Progress:
     # -- failures -----------------------------------------------------------------------------
 
     def _stuck(self, why: str) -> FunctionError:
-        """Return the error for futures that nobody can complete, or nobody did in time."""
+        """Return the error for futures that cannot complete, or that did not in time."""
         busy = self._scheduler.busy
         self._blame(next(iter(busy.values()), None))
         return FunctionError(

@@ -127,5 +127,5 @@ def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: obje
 
 
 async def _awaiting(awaitable: Any) -> Any:
-    """Return what an awaitable returns that is no coroutine of Python's own."""
+    """Await an awaitable that is not a native coroutine, and return its result."""
     return await awaitable

@@ -26,7 +26,7 @@ RecordLoop: TypeAlias = Callable[[RecordHost, RecordFunction, Entries, int], Any
 """Called with the engine, the function, the records of an input, and the input's number."""
 
 PLAIN: Final = "plain"
-"""Also generators that may return something."""
+"""Plain functions, and generators that may return a value."""
 MAP: Final = "map"
 """A plain function from one row to one row."""
 GENERATOR: Final = "generator"

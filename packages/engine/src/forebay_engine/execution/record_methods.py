@@ -63,7 +63,7 @@ class RecordMethod:
         return self.form in {COROUTINE, ASYNC_GENERATOR}
 
     def loop(self, host: RecordHost) -> Callable[[Entries, int], Any]:
-        """Return what runs records of an input, given its number, in order."""
+        """Return the loop that runs the records of an input in order."""
         loops = ISOLATING_LOOPS if host.scheduler.isolates else ORDINARY_LOOPS
         return functools.partial(loops[self.form], host, self.fn)
 

@@ -200,7 +200,7 @@ class RecordSteps:
             result._cancel_with_followers()
 
     def task_is_kept(self) -> bool:
-        """Return whether somebody else has its task, and may cancel it."""
+        """Return whether other code has a reference to the record's task, and may cancel it."""
         return self._task is not None and getrefcount(self._task) > _UNKEPT
 
     # -- ending early -------------------------------------------------------------------------

@@ -108,11 +108,11 @@ class RecordTask:
         return True
 
     def cancelling(self) -> int:
-        """Return the number of cancellations that were not taken back."""
+        """Return the number of cancellations that were not reverted."""
         return self._cancels
 
     def uncancel(self) -> int:
-        """Take back one cancellation; return how many are left."""
+        """Revert one cancellation; return how many are left."""
         self._cancels = max(self._cancels - 1, 0)
         if not self._cancels:
             self._must_cancel = False

@@ -164,7 +164,7 @@ class Scheduler:
         self.row: Any = None
         """The row of the record that a loop runs."""
         self.dropped_reads = 0
-        """Reads that nobody awaited or chained."""
+        """The number of reads that were neither awaited nor chained."""
         self.side = 0
         """The input from which rows are being taken."""
         self.fails_batch = False
@@ -356,7 +356,7 @@ class Scheduler:
         raise error
 
     def _end_cancelled(self, record: Record) -> None:
-        """End a cancelled record once nothing of it is under way; see `IsolatingScheduler`."""
+        """End a cancelled record once it has no pending calls; see `IsolatingScheduler`."""
 
     def note_failure(self, error: Exception) -> bool:  # noqa: ARG002 - see `IsolatingScheduler`
         """Let the running record fail with ``error``; return whether it can fail alone."""
@@ -479,7 +479,7 @@ class Scheduler:
         return record
 
     def look_at_tail(self) -> None:
-        """Count the last request if nobody awaited it; called when no record follows."""
+        """Count the last request if it was not awaited; called when no record follows."""
         tail, self.tail = self.tail, FRESH
         if not tail._done and isinstance(tail, AnsweredRead) and _references(tail) == _DROPPED:
             self.dropped_reads += 1
@@ -527,7 +527,7 @@ class Scheduler:
         self.ready.append(record)
 
     def end_early(self, record: Record, namespace: Any) -> None:
-        """Take back a step of ``record`` that was to come: nothing waits for it any more."""
+        """Cancel a pending step of ``record``, since nothing waits for it any more."""
         self.go_on_with(record, namespace, _nothing, None)
         if self.awaits is not None:
             self.awaits.woke()
@@ -720,7 +720,7 @@ class Scheduler:
         ) from late
 
     def waited_for(self, record: Record) -> str:
-        """Return what a late record waits for, and where, for its error."""
+        """Describe, for its error, what a late record waits for, and where."""
         return f"{awaited_by(record)}{where_it_waits(record)}{self.describe_calls()}"
 
     def run_in_scope(self, scope: Scope, run: Callable[[], object]) -> None:

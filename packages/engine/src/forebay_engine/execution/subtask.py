@@ -516,7 +516,7 @@ class Subtask:
         return committed, manifest_id
 
     def _figures(self, committed: CommittedState | None) -> dict[str, float]:
-        """Return what was measured so far, by the keys of metrics."""
+        """Return the figures measured so far, by the keys of metrics."""
         return {
             **self.measures.phases(),
             **keyed_numbers(self.metrics),

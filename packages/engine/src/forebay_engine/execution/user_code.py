@@ -1,4 +1,4 @@
-"""The user's code that runs: whose thread it has, and which place its errors name."""
+"""Marks the running user code: its thread, and the place that its errors name."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def waiting_lines(coroutine: Any) -> list[str]:
 
 
 def awaited_by(record: Record | None) -> str:
-    """Return what a record waits for, in words."""
+    """Describe what a record waits for."""
     steps = [] if record is None else _steps(record)
     return f"{steps[0].awaited!r:.300}" if steps else "its tasks"
 

@@ -47,7 +47,7 @@ class TimerClocks:
     """Whether the stored lists of each key's timers are complete."""
 
     def stored(self) -> dict[str, Any]:
-        """Return it as plain data for a manifest."""
+        """Return the value as plain data for a manifest."""
         return {
             "now_us": self.now_us,
             "watermark_us": self.watermark_us,

@@ -128,7 +128,7 @@ class ImportedPart:
     times: Mapping[str, Any] = attrs.field(factory=dict)
 
     def packed(self) -> bytes:
-        """Return it as sealed bytes, to be sent from the process that wrote the files."""
+        """Return the part as sealed bytes, to be sent from the process that wrote its files."""
         payload = attrs.asdict(self, recurse=False)
         payload["range"] = [self.range.start, self.range.end]
         payload["committed"] = attrs.asdict(self.committed, recurse=False) | {

@@ -95,7 +95,7 @@ class ChangeReader(DataSourceStreamReader):
         return offset_of(self._end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return what each task of a micro-batch reads: the key groups of one subtask."""
+        """Return the partitions of a micro-batch; each reads the key groups of one subtask."""
         first, last = position_of(start), position_of(end)
         if first == last:
             return []
@@ -138,7 +138,7 @@ class ChangeReader(DataSourceStreamReader):
                 yield fitted(batch, target)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Hold what the next micro-batch goes on from, and its end, which Spark has asked for."""
+        """Hold the start and the end of the next micro-batch, which Spark has planned."""
         self._held.keep_only(position_of(end), self._end)
 
     def stop(self) -> None:

@@ -151,7 +151,7 @@ def rows(
     keys: Sequence[Any] | None = None,
     namespace: Any = ALL,
 ) -> pa.RecordBatchReader:
-    """Return what the options ask for of a snapshot, or of a part."""
+    """Return the rows that the options select from a snapshot, or from a part."""
     if options.timers:
         return snapshot.timer_table()
     if options.state is not None:

@@ -77,7 +77,7 @@ class FinalVersions:
                 self._newest.pop(commit.keyed_uuid, None)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the marks that are under way are put, at most ``seconds``."""
+        """Wait until all pending marks are written, at most ``seconds``."""
         done = threading.Event()
         if self._newest and self._pool.do_if_possible(done.set):
             done.wait(seconds)

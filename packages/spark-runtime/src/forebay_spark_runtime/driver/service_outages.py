@@ -25,7 +25,7 @@ from forebay_state_api.contract.compaction_service import ServiceOutage
 _log = logging.getLogger(__name__)
 
 _OVER_S: Final = 3600.0
-"""An outage of which nobody has reported for so long is over; the next one is logged again."""
+"""After this time without a report an outage is over, and the next one is logged again."""
 _REMEMBERED: Final = 1000
 
 
@@ -99,7 +99,7 @@ _packed: Final[weakref.WeakKeyDictionary[Any, bytes]] = weakref.WeakKeyDictionar
 
 
 def packed_reports(session: Any) -> bytes:
-    """Return what `report_outage` needs in the workers; empty under Spark Connect.
+    """Return the argument of `report_outage` in the workers; empty under Spark Connect.
 
     It is pickled apart, because Spark sends the value of every accumulator that a task has seen.
     """

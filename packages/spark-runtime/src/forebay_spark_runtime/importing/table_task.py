@@ -58,7 +58,7 @@ class PartAnswer:
     """Why a row does not fit."""
 
     def batch(self) -> pa.RecordBatch:
-        """Return it as one row of `ANSWER`."""
+        """Return the answer as one row of `ANSWER`."""
         part = None if self.part is None else self.part.packed()
         row = {"part": part, "rows": [*self.rows.items()], "timers": self.timers}
         return pa.RecordBatch.from_pylist([row | {"fault": self.fault}], schema=_ANSWER)

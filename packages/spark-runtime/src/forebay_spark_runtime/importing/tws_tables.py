@@ -73,7 +73,7 @@ class TwsTables:
 
 
 def _keyed(found: TwsQuery, names: Sequence[str], rows: DataFrame, **columns: Column) -> DataFrame:
-    """Return a table's rows; grouping columns may have any name, and the table's have ours."""
+    """Return a table's rows, with the grouping columns renamed to the table's columns."""
     keys = [
         F.col(KEY).getField(name).alias(new)
         for name, new in zip(found.key.names, names, strict=True)

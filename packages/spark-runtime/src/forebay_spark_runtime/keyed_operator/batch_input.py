@@ -236,7 +236,7 @@ class BatchInput:
         return self._of_side(side, RowReader(self._layout.names[1], kinds).rows)
 
     def _of_side(self, side: Any, read: Callable[[list[Any]], T]) -> T:
-        """Return what ``read`` makes of the columns of one input's rows in a batch."""
+        """Return the result of ``read`` for the columns of one input's rows in a batch."""
         try:
             return read(side.drop_null().flatten())
         except UnreadableValueError as error:

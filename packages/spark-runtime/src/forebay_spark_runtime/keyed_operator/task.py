@@ -57,9 +57,9 @@ class SubtaskJob:
     schema: Any
     """The declared output schema, a ``pa.Schema``."""
     output_schema: Any
-    """The same, with the column for errors if there is one."""
+    """The output schema, with the column for errors if there is one."""
     sent_schema: Any
-    """The same with the column for figures; ``None`` if no figures are sent."""
+    """The output schema with the column for figures; ``None`` if no figures are sent."""
     types: list[str]
     """The types of the output columns, as the user declared them."""
     time_zone: str

@@ -167,7 +167,7 @@ class CallEngine:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls under way."""
+        """The number of pending calls."""
         return self._caller.in_flight
 
     @property

@@ -45,7 +45,7 @@ class InputReader:
         self._room.release()
 
     def stop(self) -> None:
-        """Stop reading; a read that is under way still completes."""
+        """Stop reading; a read in progress still completes."""
         self._stopped = True
         self._room.release()
 

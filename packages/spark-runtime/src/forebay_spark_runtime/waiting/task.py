@@ -209,7 +209,7 @@ class TaskRun:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Cancel calls that are under way; after a failure the client is closed too."""
+        """Cancel pending calls; after a failure the client is closed, too."""
         assert self._running is not None
         if not self._ended.is_set():
             self._running.cancel()

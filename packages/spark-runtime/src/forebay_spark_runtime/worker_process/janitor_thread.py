@@ -88,7 +88,7 @@ def clear_if_due(
 
 
 def _passes_over(url: str) -> FolderPasses:
-    """Return what this process knows of a folder; call it with the lock."""
+    """Return this process's record of passes over a folder; call it with the lock."""
     passes = _passes.setdefault(url, FolderPasses(_seconds))
     _passes.move_to_end(url)
     while len(_passes) > _MOST_FOLDERS:

@@ -1,4 +1,4 @@
-"""Errors that functions raise to say how their call goes on."""
+"""Errors that functions raise to control the retries of their call."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class CompactionJob:
     """Approximate size of an output file."""
     lease_s: float = 600.0
     """How long, in seconds, the job's owner may stay silent: a service may give up a job whose
-    status nobody has polled for longer."""
+    status was not polled for longer."""
     heartbeat_s: float = 60.0
     """Seconds between the heartbeats of the process that runs the job."""
     attempt: int = 1
@@ -135,7 +135,7 @@ class CompactionResult:
     """The outputs of a compactor. The client verifies them before it installs them."""
 
     outputs: Sequence[StateFile]
-    """In the order in which a manifest must name them; may be empty."""
+    """The output files, in the order in which a manifest must name them; may be empty."""
     entries_in: int
     entries_out: int
     entries_dropped: int

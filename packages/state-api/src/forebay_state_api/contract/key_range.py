@@ -36,11 +36,11 @@ class KeyRange:
         )
 
     def of(self, address: Any) -> Any:
-        """Return what Python compares for an address."""
+        """Return the value that Python compares for an address."""
         return address if self.rank is None else self.rank(address)
 
     def order(self, entry: tuple[Any, Any]) -> Any:
-        """Return what Python compares for an entry, which begins with its address."""
+        """Return the value that Python compares for an entry, which begins with its address."""
         return self.of(entry[0])
 
     def cut(self, entries: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

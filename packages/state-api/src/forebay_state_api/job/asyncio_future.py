@@ -192,7 +192,7 @@ class WaitOfTask:
 
 
 def wait_of_task(future: AsyncioFuture) -> asyncio.Future[None]:
-    """Return what a task waits for that awaits ``future``, whose result the coroutine takes."""
+    """Return the future that a task yields to its loop while its coroutine awaits ``future``."""
     wait = WaitOfTask()
     future._attach(StateWait(wait.end))
     if not hasattr(future, "_record"):  # of the user's: nobody may complete it

@@ -67,7 +67,7 @@ class StateDescriptor:
         return f"{type(self).__name__}({self.name!r})"
 
     def aspects(self) -> dict[str, object]:
-        """Return what two descriptors of one kind and name must agree on, by name for messages."""
+        """Return name → property, in which descriptors of one kind and name must agree."""
         return {"type": self.value_type, "ttl": self.ttl}
 
 

@@ -56,7 +56,7 @@ class WaitingRecord(Protocol):
     open: int
     """Steps and requests to come, plus one while the record method runs."""
     driven: set[Any] | None
-    """The coroutines of callbacks that have not ended, where records fail alone."""
+    """The unfinished coroutines of callbacks, where records fail alone."""
 
     @property
     def scheduler(self) -> Waiter:
@@ -87,7 +87,7 @@ class Waiter(Protocol):
     """Runs the records of one subtask on its task thread; the engine's scheduler."""
 
     dropped_reads: int
-    """Reads that nobody awaited or chained."""
+    """The number of reads that were neither awaited nor chained."""
     isolates: ClassVar[bool]
     """Whether records fail alone."""
 
@@ -111,7 +111,7 @@ class Waiter(Protocol):
         """Run a step of ``record`` that waited for other threads."""
 
     def end_early(self, record: Any, namespace: Any) -> None:
-        """Take back a step of ``record`` that was to come."""
+        """Cancel a pending step of ``record``."""
 
     def drive(self, coroutine: Any, result: StateFuture[Any]) -> bool:
         """Run a coroutine of the current record, if it may await anything; return whether."""
@@ -200,7 +200,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
     _done: bool
     """Whether the value is available, so that later callbacks do not wait for it."""
     _claimed: bool
-    """Whether the result is decided; nobody may complete the future any more."""
+    """Whether the result is decided, so that the future can no longer be completed."""
     _record: Any
     """The `WaitingRecord` whose request it is; set on futures that the engine makes."""
     _number: int

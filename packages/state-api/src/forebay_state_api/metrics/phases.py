@@ -89,7 +89,7 @@ class PhaseClock:
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Be in a phase, and return to the one before."""
+        """Count time for a phase within the context, and then for the previous phase again."""
         before = self.switch(phase)
         try:
             yield

@@ -106,7 +106,7 @@ class PluginSource:
         return self._fault
 
     def found(self, kind: PluginKind) -> Found:
-        """Return what the plugin provides of a kind; its hook is called the first time."""
+        """Return the things of a kind that the plugin provides; its hook is called once."""
         fault = self.fault()
         if fault is not None:
             return Found(faults=[fault])

@@ -227,7 +227,7 @@ class Settings(Mapping[str, Any]):
         return len(self._in_force)
 
     def is_default(self, name: str) -> bool:
-        """Return whether the setting has its default because nobody set it."""
+        """Return whether the setting was left at its default."""
         return self._in_force[name].source == _DEFAULT
 
     def required(self, name: str, *, argument: str) -> Any:

@@ -104,7 +104,7 @@ class CheckedTables:
         self._splits[number].add(batch)
 
     def finish(self) -> None:
-        """Search all tables for rows that come twice."""
+        """Search all tables for duplicate rows."""
         for split in self._splits:
             split.finish()
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class StoppedQuery:
-    """The point from which a stopped query goes on."""
+    """The point from which a stopped query continues."""
 
     query_id: str
     next_batch: int

@@ -70,7 +70,7 @@ class SplitTable:
             self.filled[name] += len(batch) - column.null_count
 
     def finish(self) -> None:
-        """Search each part for rows that come twice."""
+        """Search each part for duplicate rows."""
         self._files.close()
         for part in range(len(self._ends)):
             self._check_unique(part)

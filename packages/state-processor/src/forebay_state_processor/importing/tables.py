@@ -90,7 +90,7 @@ class TableLayout:
     value: Mapping[str, Any] | None = None
     """The type whose plain values the state's values are in Arrow; ``None``: the stored type."""
     user_key: Mapping[str, Any] | None = None
-    """The same for a map's keys."""
+    """The type of a map's keys."""
 
 
 @attrs.frozen
@@ -106,7 +106,7 @@ class Tables:
 
     @classmethod
     def of(cls, tables: Any, timers: Any = None) -> Tables:
-        """Return what a caller means: a mapping from states to tables, or one table."""
+        """Return the tables that a caller passed: a mapping from states to tables, or one table."""
         if isinstance(tables, Mapping):
             return cls(states=tables, timers=timers)
         return cls(operator=tables, timers=timers)

@@ -31,7 +31,7 @@ class Explanation:
     subtask: int
     """The subtask that took longest."""
     phase: str
-    """Its slowest phase; if the batch was much slower than usual, the phase that grew most."""
+    """The slowest phase; if the batch was much slower than usual, the phase that grew most."""
     seconds: float
     """Time of the subtask."""
     phase_seconds: float

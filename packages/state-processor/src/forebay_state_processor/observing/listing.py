@@ -103,7 +103,7 @@ class OperatorListing:
 
     @property
     def data_bytes(self) -> int:
-        """Size of these files."""
+        """The size of the data files."""
         return sum(info.size for info in self.below(DATA))
 
     @cached_property

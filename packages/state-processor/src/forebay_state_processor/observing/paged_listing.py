@@ -68,7 +68,7 @@ class PagedListing:
         self._accept()
 
     def listing(self) -> OperatorListing:
-        """Return what was known when all versions were known last."""
+        """Return the last listing in which all versions were known."""
         return self._listing
 
     def _read_on(self, requests: int) -> int:

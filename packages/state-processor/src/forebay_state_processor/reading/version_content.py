@@ -120,7 +120,7 @@ class VersionContent:
                     yield changes
 
     def row_maker(self, info: StateInfo) -> RowMaker:
-        """Return what makes rows of a state's cells."""
+        """Return the maker of rows from a state's cells."""
         return RowMaker(info, self.expired_until(info))
 
     def expired_until(self, info: StateInfo) -> int | None:

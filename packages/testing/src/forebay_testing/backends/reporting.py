@@ -20,7 +20,7 @@ JOBS: Final = pytest.StashKey[list["TracedJob"]]()
 SEED: Final = pytest.StashKey[int]()
 """The seed of its examples, if they are fresh ones."""
 ADVICE: Final = pytest.StashKey[str]()
-"""Advice to print with its failure."""
+"""The advice that is printed with a test's failure."""
 
 _NAME: Final = "forebay-kit"
 _LINES: Final = 30

@@ -104,7 +104,7 @@ class BackendSubject:
 
     @pytest.fixture
     def backend_options(self) -> Mapping[str, Any]:
-        """Its settings, by their names without the prefix."""
+        """The backend's settings, by their names without the prefix."""
         return {}
 
     @pytest.fixture

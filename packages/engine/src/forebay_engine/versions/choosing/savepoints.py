@@ -36,7 +36,7 @@ class Savepoint:
     run_key: str
     """The run that made the version."""
     pin: str
-    """The object that holds its files."""
+    """The pin that holds the savepoint's files."""
     backend: str
     bytes: int
     """Total size of the files that it needs."""

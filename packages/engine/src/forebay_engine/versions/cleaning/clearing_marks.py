@@ -43,7 +43,7 @@ class ClearingMark:
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
-        """Read an object's name; ``None`` when it is something else."""
+        """Read an object's name; ``None`` if it is not a name of the history."""
         match = _NAME.fullmatch(info.name)
         return match and cls(
             version=int(match[1]),

@@ -74,7 +74,7 @@ class OperatorStateContent:
     keyed_raw: Blob | None = None
 
     def stored(self) -> dict[str, Any]:
-        """Return it as plain data for a manifest."""
+        """Return the value as plain data for a manifest."""
         if not self.exists:
             return {}
         keyed = {} if self.keyed_raw is None else {"keyed_raw": stored_blob(self.keyed_raw)}
