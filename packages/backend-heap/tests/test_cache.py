@@ -280,9 +280,11 @@ def test_opening_waits_for_what_is_catching_up(behind, spec, monkeypatch):
 
 def test_a_copy_is_kept_up_for_eight_versions_after_its_last_use(kit, filled, spec):
     path, groups = filled.path, [ALL]
-    assert HeapBackend.kept(path, filled.version) == [], "this process has made that version"
-    assert HeapBackend.kept(path, filled.version + 1) == groups
-    assert HeapBackend.kept("another", filled.version + 1) == []
+    assert HeapBackend.cached_ranges(path, filled.version) == [], (
+        "this process has made that version"
+    )
+    assert HeapBackend.cached_ranges(path, filled.version + 1) == groups
+    assert HeapBackend.cached_ranges("another", filled.version + 1) == []
     held, other = kit.new_process(), kit.new_process()
     kit.new_process(held)
     put(kit, filled, spec, 1, 1)  # opens version 1
@@ -291,8 +293,8 @@ def test_a_copy_is_kept_up_for_eight_versions_after_its_last_use(kit, filled, sp
         put(kit, filled, spec, 2, 2)
     kit.new_process(held)
     HeapBackend.catch_up(filled.opening(ALL, version=8))
-    assert HeapBackend.kept(path, 9) == groups
-    assert HeapBackend.kept(path, 10) == []
+    assert HeapBackend.cached_ranges(path, 9) == groups
+    assert HeapBackend.cached_ranges(path, 10) == []
 
 
 def test_a_copy_that_was_brought_along_is_the_first_to_be_dropped(kit, behind, spec):

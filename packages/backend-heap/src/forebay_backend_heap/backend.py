@@ -63,7 +63,7 @@ class HeapBackend(StateBackend):
         return backend
 
     @classmethod
-    def kept(cls, path: str, version: int) -> Sequence[KeyGroupRange]:
+    def cached_ranges(cls, path: str, version: int) -> Sequence[KeyGroupRange]:
         return CACHE.behind(path, version, used_since=version - _RECENT)
 
     @classmethod

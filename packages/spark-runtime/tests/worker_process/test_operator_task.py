@@ -18,7 +18,7 @@ LOGGER = "forebay_spark_runtime.worker_process.operator_task"
 @pytest.fixture
 def commit(monkeypatch):
     """Commits a subtask that reports these figures."""
-    monkeypatch.setattr(operator_task, "keep_warm", lambda _: None)
+    monkeypatch.setattr(operator_task, "catch_up_with", lambda _: None)
 
     def committed(**figures):
         operator = OperatorTask.__new__(OperatorTask)

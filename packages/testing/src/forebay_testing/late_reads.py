@@ -82,8 +82,8 @@ class LateBackend(StateBackend):
         return cls(opening)
 
     @classmethod
-    def kept(cls, path: str, version: int) -> Collection[KeyGroupRange]:
-        return cls.inner_class.kept(path, version)
+    def cached_ranges(cls, path: str, version: int) -> Collection[KeyGroupRange]:
+        return cls.inner_class.cached_ranges(path, version)
 
     @classmethod
     def catch_up(cls, opening: Opening) -> None:

@@ -2,8 +2,8 @@
 
 A runtime may run any subtask as the next task of a process. The process's cache of that subtask is
 behind by every batch since it last ran there. Catching up takes time, and is better done while no
-batch waits. This only reads, and only what `StateBackend.kept` reports; the correctness of opening
-a version does not depend on it.
+batch waits. This only reads, and only what `StateBackend.cached_ranges` reports; the correctness of
+opening a version does not depend on it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class SiblingCaches:
         self._run_key: Final = run_key
         self.path: Final = opening.path
         """The operator's directory."""
-        kept = backend_class.kept(opening.path, version)
-        self._behind = {groups for groups in kept if groups != opening.range}
+        cached = backend_class.cached_ranges(opening.path, version)
+        self._behind = {groups for groups in cached if groups != opening.range}
 
     @property
     def behind(self) -> bool:

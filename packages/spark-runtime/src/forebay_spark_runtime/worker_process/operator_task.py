@@ -13,7 +13,7 @@ from forebay_engine.execution.subtask import Subtask
 from forebay_engine.execution.subtask_metrics import Measures
 from forebay_engine.versions import OperatorStorage, OperatorVersions, operator_folder
 from forebay_spark_runtime.driver.service_outages import Who, report_outage
-from forebay_spark_runtime.worker_process.cache_warming import keep_warm
+from forebay_spark_runtime.worker_process.catching_up import catch_up_with
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due, finish_pass
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
 from forebay_state_api.metrics.figures import text
@@ -138,7 +138,7 @@ class OperatorTask:
                 subtask=task.subtask,
                 settings=self._options.settings,
             )
-        keep_warm(subtask.siblings())
+        catch_up_with(subtask.siblings())
 
     def _compaction(self) -> CompactionService:
         settings = self._options.settings

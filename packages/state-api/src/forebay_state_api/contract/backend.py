@@ -363,7 +363,7 @@ class StateBackend(abc.ABC):
         """
 
     @classmethod
-    def kept(cls, path: str, version: int) -> Collection[KeyGroupRange]:
+    def cached_ranges(cls, path: str, version: int) -> Collection[KeyGroupRange]:
         """Return the ranges that this process caches and `catch_up` should bring up to date.
 
         These are ranges of the operator at ``path`` (`Opening.path`) that a subtask in this process

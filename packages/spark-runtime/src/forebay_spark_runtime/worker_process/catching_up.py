@@ -32,7 +32,7 @@ _NICENESS: Final = 10
 """The thread's niceness: the driver may be on the same machine, and its planning comes first."""
 
 
-class CacheWarmer:
+class CatchUpThread:
     """Catches up with the siblings of the last subtask of each operator that committed here."""
 
     def __init__(self) -> None:
@@ -40,10 +40,10 @@ class CacheWarmer:
         self._latest: dict[str, SiblingCaches] = {}
         """The siblings to catch up with, by the operator's directory."""
         self._commits = 0
-        self.pool = DaemonPool("forebay-cache-warming")
+        self.pool = DaemonPool("forebay-catch-up")
         self._running = False
 
-    def keep_warm(self, siblings: SiblingCaches | None) -> None:
+    def catch_up_with(self, siblings: SiblingCaches | None) -> None:
         """Catch up with ``siblings`` from now on, instead of an earlier subtask's siblings."""
         if siblings is None:
             return
@@ -103,6 +103,6 @@ class CacheWarmer:
                     del self._latest[path]
 
 
-_WARMER: Final = CacheWarmer()
+_THREAD: Final = CatchUpThread()
 
-keep_warm: Final = _WARMER.keep_warm
+catch_up_with: Final = _THREAD.catch_up_with

@@ -18,7 +18,7 @@ class Keeping(ReferenceBackend):
     openings = ()
 
     @classmethod
-    def kept(cls, path, version):
+    def cached_ranges(cls, path, version):
         return cls.ranges
 
     @classmethod
