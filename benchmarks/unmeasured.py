@@ -15,7 +15,7 @@ from benchmarks.functions import CountCoroutine, CountSync
 from forebay_engine.execution.declared_state import DeclaredState
 from forebay_engine.execution.guarded_table import GuardedTable, guarded
 from forebay_engine.execution.subtask import Subtask
-from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.versions.cleaning import janitor
 from forebay_engine.versions.format.figures import NONE, Figures
 from forebay_engine.versions.format.manifest import Manifest
@@ -43,7 +43,7 @@ def _no_phase(_clock: PhaseClock, _phase: Phase) -> AbstractContextManager[None]
     return _AT_ONCE
 
 
-def _uncounted(_measures: Measures, storage: ObjectStorage) -> ObjectStorage:
+def _uncounted(_metrics: SubtaskMetrics, storage: ObjectStorage) -> ObjectStorage:
     return storage
 
 
@@ -75,12 +75,12 @@ _REPLACEMENTS: Final[Sequence[tuple[Any, str, Any]]] = (
     (PhaseClock, "count", _nothing),
     (PhaseClock, "during", _no_phase),
     (PhaseClock, "seconds", _no_figures),
-    (Measures, "note_access", _nothing),
+    (SubtaskMetrics, "note_access", _nothing),
     (GuardedTable, "_timed", _untimed),
     (DeclaredState, "_read_batch", _read_batch),
     # Counts.
     (DeclaredState, "_touched", _none_touched),
-    (Measures, "counted", _uncounted),
+    (SubtaskMetrics, "counted", _uncounted),
     (BatchInput, "_count_groups", _nothing),
     # What becomes of them: the manifest and its name, the history.
     (Subtask, "_figures", _no_figures),

@@ -15,7 +15,7 @@ from forebay_spark_runtime.waiting.arrow_in import InputLayout, Segmenter, parti
 from forebay_spark_runtime.waiting.arrow_out import AnswerWriter, FailedRow
 from forebay_state_api.errors import ConfigurationError, FunctionError, OutputSchemaError
 from forebay_state_api.metrics import total
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.histogram import Histogram
 
 
@@ -190,12 +190,12 @@ def test_no_durations_and_durations_of_nothing():
 
 
 def test_counts_are_added_and_travel_as_plain_data():
-    first = Counts(rows=5, tries=7, in_flight_max=3, drain_s=1.0)
+    first = CallMetrics(rows=5, tries=7, in_flight_max=3, drain_s=1.0)
     first.latency.add([0.1] * 5)
-    second = Counts(rows=2, retries=1, in_flight_max=9, drain_s=0.5)
+    second = CallMetrics(rows=2, retries=1, in_flight_max=9, drain_s=0.5)
     second.latency.add([0.4])
-    both = total(Counts, [first, second])
-    again = Counts.of_data(json.loads(json.dumps(both.as_data())))
+    both = total(CallMetrics, [first, second])
+    again = CallMetrics.of_data(json.loads(json.dumps(both.as_data())))
     assert (again.rows, again.tries, again.retries, again.in_flight_max) == (7, 7, 1, 9)
     assert again.drain_s == 1.0
     assert again.latency.quantile(1.0) == pytest.approx(0.4, rel=0.03)

@@ -9,12 +9,12 @@ import pytest
 from forebay_engine.calls.wait_metrics import WAIT, wait_figures
 from forebay_spark_runtime.waiting import reports
 from forebay_spark_runtime.waiting.reports import TaskReport, WaitMetrics, add_newest
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.histogram import Histogram
 
 
 def report(query, batch_id, partition="0", rows=1):
-    counts = Counts(rows=rows).as_data()
+    counts = CallMetrics(rows=rows).as_data()
     return TaskReport(
         name="ask", query=query, batch_id=batch_id, partition=partition, counts=counts
     )
@@ -88,7 +88,7 @@ def test_what_came_is_logged_a_line_for_each_task(caplog):
 
 
 def test_counts_have_the_names_of_metrics():
-    counts = Counts(rows=7, in_flight_max=3, work_s=1.5, latency=Histogram())
+    counts = CallMetrics(rows=7, in_flight_max=3, work_s=1.5, latency=Histogram())
     counts.latency.add([0.002, 0.02, 20.0])
     figures = wait_figures(counts)
     assert figures.keys() == {key for metric in WAIT for key in metric.keys}

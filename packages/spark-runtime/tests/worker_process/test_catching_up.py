@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_spark_runtime.worker_process import catching_up, operator_task
 from forebay_state_api.errors import StorageError
 
@@ -149,7 +149,7 @@ def test_each_commit_is_followed(monkeypatch):
     followed = []
     monkeypatch.setattr(operator_task, "catch_up_with", followed.append)
     operator = operator_task.OperatorTask.__new__(operator_task.OperatorTask)
-    operator._versions, operator._measures = None, Measures()
+    operator._versions, operator._subtask_metrics = None, SubtaskMetrics()
     task = SimpleNamespace(uid="op", batch_id=0, subtask=0)
     done = [SimpleNamespace(figures={})]
     operator.commit(SimpleNamespace(task=task, commit=done.pop, siblings=lambda: list(done)))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_spark_runtime.driver.service_outages import Who
 from forebay_spark_runtime.worker_process import operator_task
 from forebay_spark_runtime.worker_process.operator_task import OperatorTask
@@ -22,7 +22,7 @@ def commit(monkeypatch):
 
     def committed(**figures):
         operator = OperatorTask.__new__(OperatorTask)
-        operator._versions, operator._measures = None, Measures()
+        operator._versions, operator._subtask_metrics = None, SubtaskMetrics()
         task = SimpleNamespace(uid="visits", batch_id=7, subtask=3)
         report = SimpleNamespace(figures=figures)
         subtask = SimpleNamespace(task=task, commit=lambda: report, siblings=lambda: None)

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from forebay_state_api.metrics import KEYED, Kind, Metric, Unit
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.definitions import AREAS
 from forebay_state_api.metrics.engine import EngineMetrics
-from forebay_state_api.metrics.fields import keyed_numbers
+from forebay_state_api.metrics.fields import keyed_figures
 
 NAME = re.compile(rf"forebay_({'|'.join(AREAS)})(_[a-z]+)+")
 
@@ -30,9 +30,9 @@ def test_no_two_metrics_share_a_name_or_a_key() -> None:
     assert len({metric.name for metric in KEYED}) == len(KEYED)
 
 
-@pytest.mark.parametrize("counted", [EngineMetrics, Counts])
-def test_every_field_with_a_key_is_defined_once(counted: type[EngineMetrics | Counts]) -> None:
-    keys = list(keyed_numbers(counted()))
+@pytest.mark.parametrize("counted", [EngineMetrics, CallMetrics])
+def test_every_field_with_a_key_is_defined_once(counted: type[EngineMetrics | CallMetrics]) -> None:
+    keys = list(keyed_figures(counted()))
     assert [metric.key for metric in KEYED if metric.key in keys] == keys
 
 

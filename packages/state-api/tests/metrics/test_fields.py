@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from forebay_state_api.metrics import described, metric, nonzero, shown, total
-from forebay_state_api.metrics.fields import keyed_numbers
+from forebay_state_api.metrics.fields import keyed_figures
 
 
 @attrs.define(kw_only=True)
@@ -33,4 +33,4 @@ def test_what_the_documentation_says() -> None:
 
 
 def test_fields_with_a_key_are_numbers_of_keyed_operators() -> None:
-    assert keyed_numbers(Numbers(rows=2, most=0)) == {"rows_max": 0}
+    assert keyed_figures(Numbers(rows=2, most=0)) == {"rows_max": 0}

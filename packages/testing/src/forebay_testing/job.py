@@ -222,7 +222,7 @@ class KeyedJob:
             with self.subtask(function, number, now_us=now_us) as running:
                 if self._virtual is not None:
                     running.engine.scheduler.reads.execute_in(ReadsAtOnce(), instead=False)
-                running.measures.group_rows = self._rows_of_groups(running, mine)
+                running.subtask_metrics.group_rows = self._rows_of_groups(running, mine)
                 begun(running)
                 if broadcast:
                     running.process_broadcast(broadcast)

@@ -19,7 +19,7 @@ from forebay_engine.calls.worker_slots import NEVER, Sweeper, WorkerSlot
 from forebay_state_api.calls.errors import ClientBrokenError
 from forebay_state_api.calls.policies import AsyncFunction, CallPolicy, Verdict
 from forebay_state_api.errors import FunctionError
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 
 MEASURED_TRIES: Final = 4_096
 """The number of durations that are collected before they are added to the histogram."""
@@ -65,7 +65,7 @@ class Caller:
         policy: CallPolicy,
         *,
         client: ReplaceableClient,
-        counts: Counts,
+        counts: CallMetrics,
         sweeper: Sweeper,
         clock: Callable[[], float],
         describe: Callable[[int], str],

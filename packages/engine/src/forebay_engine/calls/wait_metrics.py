@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 
 from forebay_state_api.metrics import Kind, Metric, Unit
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.fields import definition
 from forebay_state_api.metrics.keyed import READ_BOUNDS
 
@@ -16,7 +16,7 @@ _LATENCY: Final = "latency"
 
 
 def _metric(field: attrs.Attribute[Any]) -> Metric:
-    """Return the definition of a metric, from the field of `Counts` that counts it."""
+    """Return the definition of a metric, from the field of `CallMetrics` that counts it."""
     if field.name == _LATENCY:
         return Metric(
             area="wait",
@@ -31,12 +31,12 @@ def _metric(field: attrs.Attribute[Any]) -> Metric:
     return definition(field, area="wait", what=field.name.removesuffix(_SECONDS), unit=unit)
 
 
-_BY_FIELD: Final = {field.name: _metric(field) for field in attrs.fields(Counts)}
+_BY_FIELD: Final = {field.name: _metric(field) for field in attrs.fields(CallMetrics)}
 WAIT: Final = tuple(_BY_FIELD.values())
 """All metrics of ordered waits."""
 
 
-def wait_figures(counts: Counts) -> dict[str, float]:
+def wait_figures(counts: CallMetrics) -> dict[str, float]:
     """Return counts by the keys of metrics, as in progress events of keyed operators."""
     plain = {
         metric.key: getattr(counts, name) for name, metric in _BY_FIELD.items() if name != _LATENCY

@@ -51,7 +51,7 @@ class DeclaredState:
         self.spec = spec
         self.table = host.backend.table(spec)
         self._sweep = sweep
-        self._measures = host.measures
+        self._subtask_metrics = host.subtask_metrics
         kind = KINDS[descriptor.kind]
         state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
         if host.journal is not None:
@@ -81,7 +81,7 @@ class DeclaredState:
         """Return the values of ``(key group, key)`` cells. Callable from any thread."""
         started = perf_counter()
         values = self.table.get_many(None, batch)
-        self._measures.note_access(self.spec.name, perf_counter() - started, len(batch))
+        self._subtask_metrics.note_access(self.spec.name, perf_counter() - started, len(batch))
         return values
 
     def filled_pages(self, host: StateHost) -> Iterator[list[tuple[Any, int]]]:

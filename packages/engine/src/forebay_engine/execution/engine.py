@@ -35,7 +35,7 @@ from forebay_engine.execution.record_methods import (
     visit_method,
 )
 from forebay_engine.execution.scheduler import Scheduler
-from forebay_engine.execution.subtask_metrics import Measures, figures_of
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics, figures_of
 from forebay_engine.execution.subtask_states import SubtaskStates
 from forebay_engine.execution.task_clients import CallClients, TaskClients
 from forebay_engine.execution.task_thread import (
@@ -106,7 +106,7 @@ class Engine:
         times: TimerClocks | None = None,
         has_event_time: bool = False,
         error_rows: ErrorRows | None = None,
-        measures: Measures | None = None,
+        subtask_metrics: SubtaskMetrics | None = None,
         query: str = "",
         lend_loop: Callable[[], LentLoop] | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class Engine:
         self.context = context
         self.now_us = now_us
         self.settings = settings or EngineSettings()
-        self.measures = measures or Measures()
+        self.subtask_metrics = subtask_metrics or SubtaskMetrics()
         self.states = SubtaskStates(context)
         self.scheduler, journal = self._make_scheduler(error_rows)
         self._methods = record_methods(function)
@@ -150,7 +150,7 @@ class Engine:
             lineages=lineages or {},
             rewrites=rewrites,
             now_us=now_us,
-            measures=self.measures,
+            subtask_metrics=self.subtask_metrics,
             waits=self._access_warnings.waits,
             fail=self._user_code.fail,
             journal=journal,
@@ -205,7 +205,7 @@ class Engine:
             "drain_timeout_s": self.settings.drain_timeout_s,
             "calls_in_flight": self.settings.calls_in_flight,
             "record_timeout_s": self.settings.record_timeout_s,
-            "measures": self.measures,
+            "subtask_metrics": self.subtask_metrics,
         }
         if error_rows is None:
             return Scheduler(self.context, **limits), None
@@ -412,14 +412,14 @@ class Engine:
         if not self.scheduler.busy or self._late_error is not None:
             return
         # Meanwhile the task does something else, whose time the clock divides.
-        clock, self.measures.clock = self.measures.clock, PhaseClock()
+        clock, self.subtask_metrics.clock = self.subtask_metrics.clock, PhaseClock()
         try:
             with self._user_code.running(None):
                 self.scheduler.progress.advance()
         except BaseException as error:  # noqa: BLE001 - raised by the next call
             self._late_error = error
         finally:
-            self.measures.clock = clock
+            self.subtask_metrics.clock = clock
         self.context._key = NO_KEY
 
     def _raise_late_error(self) -> None:
@@ -616,7 +616,7 @@ class Engine:
     def _read_ahead(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
         """Fetch the point states of all keys in a few batched reads."""
         if any(state.reads_ahead for state in self.states.values()):
-            with self.measures.clock.during(Phase.READ_AHEAD):
+            with self.subtask_metrics.clock.during(Phase.READ_AHEAD):
                 cells = self.states.read_ahead(keys, groups, self.settings, self.scheduler.reads)
                 self.counters.read_ahead_cells += cells
 

@@ -9,7 +9,7 @@ import attrs
 
 if TYPE_CHECKING:
     from forebay_engine.execution.scheduler import Scheduler
-    from forebay_engine.execution.subtask_metrics import Measures
+    from forebay_engine.execution.subtask_metrics import SubtaskMetrics
     from forebay_engine.isolation.journal import Journal
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import StateBackend
@@ -33,7 +33,7 @@ class StateHost:
     """Whether the stored cells are copied into an empty backend after all states are declared."""
     now_us: int
     """The micro-batch's time, µs since the epoch."""
-    measures: Measures
+    subtask_metrics: SubtaskMetrics
     waits: Callable[[str], None]
     """Counts a synchronous access to a state, by name, that waits for storage."""
     fail: Callable[[Exception], None]

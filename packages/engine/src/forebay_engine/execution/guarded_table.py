@@ -68,10 +68,10 @@ class GuardedTable(Table):
             with guarded(self._fail):
                 return read(namespace, asked)
         finally:
-            seconds, measures = perf_counter() - started, self._host.measures
-            measures.note_access(self._state, seconds, len(asked))
+            seconds, subtask_metrics = perf_counter() - started, self._host.subtask_metrics
+            subtask_metrics.note_access(self._state, seconds, len(asked))
             if self._host.scheduler.is_task_thread():
-                measures.clock.count(Phase.STATE_WAIT, seconds)
+                subtask_metrics.clock.count(Phase.STATE_WAIT, seconds)
 
 
 class _GuardedScan(Scan):

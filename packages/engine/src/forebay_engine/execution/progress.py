@@ -22,7 +22,7 @@ from forebay_state_api.metrics.phases import Phase
 if TYPE_CHECKING:
     from forebay_engine.execution.record import Record
     from forebay_engine.execution.record_deadlines import RecordDeadlines
-    from forebay_engine.execution.subtask_metrics import Measures
+    from forebay_engine.execution.subtask_metrics import SubtaskMetrics
     from forebay_state_api.job.context import RuntimeContext
 
 
@@ -34,7 +34,7 @@ class StepsOfRecords(Protocol):
     ready: deque[Record]
     current: Record | None
     reads: ReadRequests
-    measures: Measures
+    subtask_metrics: SubtaskMetrics
     task_thread: int
     describe: Callable[[], str]
     describe_calls: Callable[[], str]
@@ -181,7 +181,7 @@ class Progress:
 
     def _await_answer(self, timeout_s: float | None = None) -> None:
         """Wait for an answer of storage; the loop turns meanwhile."""
-        awaits, clock = self._scheduler.awaits, self._scheduler.measures.clock
+        awaits, clock = self._scheduler.awaits, self._scheduler.subtask_metrics.clock
         arrival: Callable[[], object] | None = None
         before = clock.switch(Phase.STATE_WAIT)
         try:
@@ -198,7 +198,7 @@ class Progress:
 
     def _await_completion(self) -> None:
         """Wait for futures of the loop, or for futures that other threads complete."""
-        clock, awaits = self._scheduler.measures.clock, self._scheduler.awaits
+        clock, awaits = self._scheduler.subtask_metrics.clock, self._scheduler.awaits
         if awaits is not None and self._loop_may_wake(awaits):
             before = clock.switch(Phase.CALL_WAIT)
             try:

@@ -14,7 +14,7 @@ from forebay_engine.calls.places import CallPlace, CallPlaces
 from forebay_engine.calls.worker_slots import Sweeper, WorkerSlot
 from forebay_engine.execution.waiting_lines import waiting_lines
 from forebay_state_api.calls.declared import Calls
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 
 if TYPE_CHECKING:
     from forebay_engine.execution.record import Record
@@ -110,7 +110,7 @@ class RecordCalls:
     ) -> None:
         """``in_flight`` bounds the tries at one time; ``client`` represents all clients."""
         assert scheduler.awaits is not None
-        self.counts = Counts()
+        self.counts = CallMetrics()
         self._scheduler = scheduler
         self._stand_in = calls.stand_in
         self._slots: set[WorkerSlot] = set()
@@ -166,7 +166,7 @@ class RecordCalls:
         self._sweeper.stop()
         self._scheduler.describe_calls = str
 
-    def counted(self) -> Counts:
+    def counted(self) -> CallMetrics:
         """Return the counts so far."""
         self._caller.count_latencies()
         return self.counts

@@ -43,7 +43,7 @@ from forebay_engine.execution.read_requests import (
 from forebay_engine.execution.record import Record
 from forebay_engine.execution.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_engine.execution.record_steps import RecordSteps
-from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.execution.waiting_lines import awaited_by, where_it_waits
 from forebay_state_api.errors import FunctionError, StateAccessError
 from forebay_state_api.job.asyncio_future import wait_of_task
@@ -118,13 +118,13 @@ class Scheduler:
         "fails_batch",
         "find_loop",
         "mark",
-        "measures",
         "progress",
         "reads",
         "ready",
         "row",
         "rows_out",
         "side",
+        "subtask_metrics",
         "tail",
         "task_thread",
     )
@@ -141,10 +141,10 @@ class Scheduler:
         drain_timeout_s: float,
         calls_in_flight: int | None = None,
         record_timeout_s: float | None = None,
-        measures: Measures | None = None,
+        subtask_metrics: SubtaskMetrics | None = None,
     ) -> None:
         self.context = context
-        self.measures = measures or Measures()
+        self.subtask_metrics = subtask_metrics or SubtaskMetrics()
         self.ready: deque[Record] = deque()
         """Records with a step that can run."""
         self.busy: dict[Any, Record] = {}

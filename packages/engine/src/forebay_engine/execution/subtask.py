@@ -30,7 +30,7 @@ from obstore.store import MemoryStore
 from forebay_engine.execution.engine import Engine
 from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
 from forebay_engine.execution.record_methods import timer_method
-from forebay_engine.execution.subtask_metrics import Measures, commit_figures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics, commit_figures
 from forebay_engine.execution.task_clients import TaskClients, open_clients
 from forebay_engine.operator_state.subtask_state import OperatorState
 from forebay_engine.stored.restore import check_complete, check_matched, convert, default_options
@@ -45,7 +45,7 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.metrics.engine import EngineMetrics
-from forebay_state_api.metrics.fields import keyed_numbers
+from forebay_state_api.metrics.fields import keyed_figures
 from forebay_state_api.metrics.figures import nested
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 from forebay_state_api.metrics.phases import Phase
@@ -107,11 +107,11 @@ class Subtask:
         operator: str = "",
         lateness_us: Sequence[int] | None = None,
         error_rows: ErrorRows | None = None,
-        measures: Measures | None = None,
+        subtask_metrics: SubtaskMetrics | None = None,
         lend_loop: Callable[[], LentLoop] | None = None,
     ) -> None:
         self.task = task
-        self.measures = measures or Measures()
+        self.subtask_metrics = subtask_metrics or SubtaskMetrics()
         self._function = function
         self._backend_class = backend_class
         self._versions = versions
@@ -146,7 +146,7 @@ class Subtask:
     def begin(self) -> None:
         """Begin the version, open it and call the function's methods before its first record."""
         started = time.perf_counter()
-        with self.measures.clock.during(Phase.OPEN):
+        with self.subtask_metrics.clock.during(Phase.OPEN):
             try:
                 self._making = self._begin_version()
                 self._open()
@@ -156,7 +156,7 @@ class Subtask:
                 self.close(failed=True)
                 raise
             self._log_undeclared()
-        self.measures.opened()
+        self.subtask_metrics.opened()
         self._opening_s = time.perf_counter() - started
 
     def process(
@@ -167,7 +167,7 @@ class Subtask:
         ``keys`` and ``groups`` are each row's key and key group. A record that cannot end yet stays
         in flight when this returns.
         """
-        with self.measures.clock.during(Phase.FUNCTION):
+        with self.subtask_metrics.clock.during(Phase.FUNCTION):
             self.engine.process(rows, keys, groups, side)
 
     def process_broadcast(self, rows: Iterable[Any]) -> None:
@@ -175,7 +175,7 @@ class Subtask:
 
         Every subtask of the micro-batch gets the same rows, in the same order, before others.
         """
-        with self.measures.clock.during(Phase.FUNCTION):
+        with self.subtask_metrics.clock.during(Phase.FUNCTION):
             self.engine.process_broadcast(rows)
 
     def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
@@ -194,7 +194,7 @@ class Subtask:
         `process` and `drain` fire the rest. Calling this is optional; it lets the caller take rows
         in between.
         """
-        with self.measures.clock.during(Phase.FUNCTION):
+        with self.subtask_metrics.clock.during(Phase.FUNCTION):
             return self.engine.fire_timers()
 
     def end_event_time(self) -> None:
@@ -203,7 +203,7 @@ class Subtask:
         For the end of a bounded input; `fire_timers` and `drain` fire them. The watermark that is
         stored stays that of the rows.
         """
-        with self.measures.clock.during(Phase.FUNCTION):
+        with self.subtask_metrics.clock.during(Phase.FUNCTION):
             self.engine.end_event_time()
 
     @property
@@ -220,7 +220,7 @@ class Subtask:
 
         `take_rows` then returns the last rows.
         """
-        with self.measures.clock.during(Phase.FUNCTION):
+        with self.subtask_metrics.clock.during(Phase.FUNCTION):
             self.engine.drain()
 
     def commit(self) -> SubtaskReport:
@@ -230,7 +230,7 @@ class Subtask:
         """
         if self._report is not None:
             raise StateAccessError("this subtask has committed already")
-        engine, clock = self.engine, self.measures.clock
+        engine, clock = self.engine, self.subtask_metrics.clock
         self.drain()
         started = time.perf_counter()
         with clock.during(Phase.COMMIT_SNAPSHOT):
@@ -434,7 +434,7 @@ class Subtask:
             times=times,
             has_event_time=self._lateness_us is not None,
             error_rows=self._error_rows,
-            measures=self.measures,
+            subtask_metrics=self.subtask_metrics,
             query=task.query or task.run.keyed_uuid,
             lend_loop=self._lend_loop,
         )
@@ -494,7 +494,7 @@ class Subtask:
             return None, None
         operator_state = engine.operator_state
         content = OperatorStateContent() if operator_state is None else operator_state.content()
-        clock = self.measures.clock
+        clock = self.subtask_metrics.clock
         committed = engine.backend.commit(self._making.version)
 
         def metrics() -> dict[str, Any]:
@@ -518,12 +518,12 @@ class Subtask:
     def _figures(self, committed: CommittedState | None) -> dict[str, float]:
         """Return the figures measured so far, by the keys of metrics."""
         return {
-            **self.measures.phases(),
-            **keyed_numbers(self.metrics),
-            **self.measures.rows_of_groups(),
+            **self.subtask_metrics.phases(),
+            **keyed_figures(self.metrics),
+            **self.subtask_metrics.rows_of_groups(),
             **self.engine.call_figures(),
-            **self.measures.storage(),
-            **self.measures.reads(),
+            **self.subtask_metrics.storage(),
+            **self.subtask_metrics.reads(),
             **({"commits": 1} if committed is None else commit_figures(committed)),
             **self.engine.backend.measured(),
         }
@@ -537,10 +537,10 @@ class Subtask:
             metrics[TTL_US] = durations
         if self._compaction is not None and (service := self._compaction.metrics()):
             metrics["compaction"] = dict(service)
-        if access := self.measures.access():
+        if access := self.subtask_metrics.access():
             metrics["state_access_seconds"] = access
-        if self.measures.group_rows is not None:
-            metrics[GROUP_ROWS] = list(self.measures.group_rows())
+        if self.subtask_metrics.group_rows is not None:
+            metrics[GROUP_ROWS] = list(self.subtask_metrics.group_rows())
         return metrics
 
     def _reported(

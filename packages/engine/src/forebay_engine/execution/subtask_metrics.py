@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay_state_api.metrics.fields import keyed_numbers
+from forebay_state_api.metrics.fields import keyed_figures
 from forebay_state_api.metrics.histogram import Histogram
 from forebay_state_api.metrics.keyed import READ_BOUNDS
 from forebay_state_api.metrics.phases import PhaseClock
@@ -14,10 +14,10 @@ from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 if TYPE_CHECKING:
     from forebay_state_api.contract.files import CommittedState
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.metrics.calls import Counts
+    from forebay_state_api.metrics.calls import CallMetrics
 
 
-class Measures:
+class SubtaskMetrics:
     """The measurements of one subtask. A runtime makes one when its task begins."""
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ def phase_figures(clock: PhaseClock) -> dict[str, float]:
     return {f"phase_seconds_{p}": round(s, 6) for p, s in clock.seconds().items()}
 
 
-def figures_of(calls: Counts) -> dict[str, float]:
+def figures_of(calls: CallMetrics) -> dict[str, float]:
     """Return the counts of ``ctx.call`` by the keys of metrics."""
-    found = keyed_numbers(calls)
+    found = keyed_figures(calls)
     for bound in READ_BOUNDS[:-1]:
         found[f"call_seconds_{bound}"] = calls.latency.at_most(float(bound))
     found["call_seconds_inf"] = calls.latency.counts.total()

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from forebay_engine.execution.loop_thread import loop_thread
 from forebay_engine.execution.pickling import unpickled
 from forebay_engine.execution.record_methods import awaits_anything
-from forebay_engine.execution.subtask_metrics import Measures, phase_figures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics, phase_figures
 from forebay_engine.isolation.failed_record import ErrorRows
 from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
@@ -68,17 +68,17 @@ class SubtaskJob:
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask; ``mapInArrow`` calls this."""
-        measures = Measures()
-        # The task keeps its clock: the engine replaces the clock of `measures` now and then.
-        clock = measures.clock
+        subtask_metrics = SubtaskMetrics()
+        # The task keeps its clock: the engine replaces the clock of `subtask_metrics` now and then.
+        clock = subtask_metrics.clock
         clock.switch(Phase.OPEN)
         freeze = begin_task()
         task = TaskIdentity.of(self.options, TaskContext.get(), streaming=self.streaming)
-        operator = OperatorTask(self.options, task, measures)
+        operator = OperatorTask(self.options, task, subtask_metrics)
         source = timed_input(iter(batches), clock)
         first = next(source, None)
         batch_input = BatchInput(self.layout, task.subtask)
-        measures.group_rows = batch_input.group_rows
+        subtask_metrics.group_rows = batch_input.group_rows
         error_rows, output = self._output(task, clock)
         now_us = NO_TIME if first is None else batch_input.now_us(first)
         function = unpickled(self.function, f"operator {self.options.uid!r}: {self.function_name}")

@@ -26,7 +26,7 @@ from forebay_spark_runtime.waiting.answer_window import (
 from forebay_spark_runtime.waiting.batched_calls import BatchCollector, call_together
 from forebay_spark_runtime.waiting.input_queue import InputQueue
 from forebay_state_api.calls.policies import AsyncFunction, CallPolicy
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 
 SAMPLED: Final = 8
 """After the first thousands of bare calls, every ``SAMPLED``-th is timed; a power of two."""
@@ -63,7 +63,7 @@ class CallEngine:
         :param ready: is awaited before each try; the wait is not part of the try's time.
         :param rows_kept: this number of first rows never share a call with later rows.
         """
-        self.counts = Counts()
+        self.counts = CallMetrics()
         self.input_queue = InputQueue(taken=self._taken, spawn=self._spawn, clock=clock)
         self.on_taken: Callable[[], None] = lambda: None
         """Called when a segment is taken, so that the reader may push another one."""

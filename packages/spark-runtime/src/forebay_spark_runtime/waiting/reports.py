@@ -21,7 +21,7 @@ from forebay_spark_runtime.driver.session import is_connect
 from forebay_spark_runtime.driver.wait_figures import add_source
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import total
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located
 
@@ -60,7 +60,7 @@ class BatchReport:
     query: str
     batch_id: int
     tasks: int
-    counts: Counts
+    counts: CallMetrics
 
     @property
     def p50_s(self) -> float:
@@ -146,14 +146,14 @@ def _accumulator(context: Any) -> Any:
 
 def figures_by_name(tasks: _Tasks, query: str, batch_id: int) -> dict[str, dict[str, float]]:
     """Return operator → figures of one micro-batch, of all its tasks together."""
-    by_name: dict[str, list[Counts]] = defaultdict(list)
+    by_name: dict[str, list[CallMetrics]] = defaultdict(list)
     for task, data in [*tasks.get((query, batch_id), {}).items()]:
-        by_name[task.rpartition("/")[0]].append(Counts.of_data(data))
-    return {name: wait_figures(total(Counts, found)) for name, found in by_name.items()}
+        by_name[task.rpartition("/")[0]].append(CallMetrics.of_data(data))
+    return {name: wait_figures(total(CallMetrics, found)) for name, found in by_name.items()}
 
 
 def _report(query: str, batch_id: int, found: Any) -> BatchReport:
-    counts = total(Counts, map(Counts.of_data, found))
+    counts = total(CallMetrics, map(CallMetrics.of_data, found))
     return BatchReport(query=query, batch_id=batch_id, tasks=len(found), counts=counts)
 
 
@@ -196,7 +196,7 @@ def log(tasks: _Tasks) -> None:
                 query,
                 batch_id,
                 partition,
-                Counts.of_data(data),
+                CallMetrics.of_data(data),
             )
 
 

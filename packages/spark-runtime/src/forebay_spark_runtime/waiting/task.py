@@ -40,7 +40,7 @@ from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class TaskRun:
         self._carry_policy = policy
         self.left: list[tuple[RowSegment, int]] = []
         """Rows that were not written, in order; complete when `chunks` is exhausted."""
-        self.counts = Counts()
+        self.counts = CallMetrics()
 
     def __enter__(self) -> Self:
         self._running = self._process.submit(self._run())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from forebay_engine.compaction.process_services import service_of
 from forebay_engine.execution.loop_thread import lend_loop
 from forebay_engine.execution.subtask import Subtask
-from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.versions import OperatorStorage, OperatorVersions, operator_folder
 from forebay_spark_runtime.driver.service_outages import Who, report_outage
 from forebay_spark_runtime.worker_process.catching_up import catch_up_with
@@ -40,10 +40,13 @@ class OperatorTask:
     """One task of an operator: opens the operator's versions, makes the subtask and commits it."""
 
     def __init__(
-        self, options: KeyedOptions, task: TaskIdentity, measures: Measures | None = None
+        self,
+        options: KeyedOptions,
+        task: TaskIdentity,
+        subtask_metrics: SubtaskMetrics | None = None,
     ) -> None:
         self._options = options
-        self._measures = measures or Measures()
+        self._subtask_metrics = subtask_metrics or SubtaskMetrics()
         self._task = task
         self._versions = self._operator_versions()
 
@@ -83,14 +86,14 @@ class OperatorTask:
             operator="" if task.query is None else operator_folder(task.query, options.uid),
             lateness_us=lateness_us,
             error_rows=error_rows,
-            measures=self._measures,
+            subtask_metrics=self._subtask_metrics,
             lend_loop=lend_loop,
         )
 
     def commit(self, subtask: Subtask) -> SubtaskReport:
         """Commit the subtask's version, and start the janitor if a pass is due."""
         report = subtask.commit()
-        with self._measures.clock.during(Phase.COMMIT_INSTALL):
+        with self._subtask_metrics.clock.during(Phase.COMMIT_INSTALL):
             self._after(subtask, report)
         return report
 
@@ -156,7 +159,7 @@ class OperatorTask:
             return None
         return OperatorVersions(
             OperatorStorage(
-                self._measures.counted(self._state_directory()),
+                self._subtask_metrics.counted(self._state_directory()),
                 operator_folder(task.query, options.uid),
             ),
             uid=options.uid,

@@ -11,7 +11,7 @@ from forebay_state_api.metrics.histogram import Histogram
 
 
 @attrs.define(kw_only=True)
-class Counts:
+class CallMetrics:
     """The counts of one task, or the totals of several.
 
     Counts with a key are also taken of a keyed operator's ``ctx.call``; manifests hold them in this

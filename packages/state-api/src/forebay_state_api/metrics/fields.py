@@ -1,5 +1,6 @@
 """Metrics: numbers for people, each declared once with its name, meaning and way to add up.
 
+A metric is the declaration; the figures of a batch are the numbers of its metrics by their keys.
 A class of metrics is an attrs class whose fields are made by `metric`. Sums, log texts, definitions
 for Prometheus and the tables in the documentation are derived from the fields.
 """
@@ -45,8 +46,8 @@ def keyed_fields(kind: type[attrs.AttrsInstance]) -> Mapping[str, attrs.Attribut
     return {key: field for field in attrs.fields(kind) if (key := field.metadata[_KEY])}
 
 
-def keyed_numbers(reading: attrs.AttrsInstance) -> dict[str, float]:
-    """Return key → number, of the fields that are metrics of keyed operators."""
+def keyed_figures(reading: attrs.AttrsInstance) -> dict[str, float]:
+    """Return the figures of the fields that are metrics of keyed operators."""
     return {key: getattr(reading, one.name) for key, one in keyed_fields(type(reading)).items()}
 
 

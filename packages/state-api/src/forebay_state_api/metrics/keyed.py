@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.definitions import Kind, Level, Metric, Unit
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.fields import definition, keyed_fields
@@ -62,7 +62,7 @@ KEYED: Final = (
     _gauge("state", "Size of the committed version.", unit=Unit.BYTES),
     _counter("written", "Bytes that commits wrote.", unit=Unit.BYTES),
     _counter("restored", "Bytes read from storage to open versions.", unit=Unit.BYTES),
-    *_definitions(Counts, "`ctx.call`: "),
+    *_definitions(CallMetrics, "`ctx.call`: "),
     Metric(
         area="keyed",
         what="call",

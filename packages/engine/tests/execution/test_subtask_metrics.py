@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forebay_engine.execution.subtask_metrics import Measures
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_state_api import KeyedProcessFunction, StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.storage.counted import CountedStorage, RequestCounts
@@ -79,7 +79,7 @@ def test_phases_add_up_to_the_time_of_the_subtask(new_job):
     job, rests = new_job(), []
     for _ in range(3):  # another process may take the core from one of them
         with job.subtask(Count()) as running:
-            clock = running.measures.clock
+            clock = running.subtask_metrics.clock
             running.process([("a",)], ["a"], [0])
             report = running.commit()
         seconds = clock.seconds()
@@ -108,10 +108,10 @@ def test_waits_are_apart_from_the_function(slow, function, read_ahead, phase):
 
 def test_records_that_go_on_beside_the_task_leave_its_clock_alone(new_job, monkeypatch):
     with new_job().subtask(CountAsync()) as running:
-        clock, scheduler = running.measures.clock, running.engine.scheduler
+        clock, scheduler = running.subtask_metrics.clock, running.engine.scheduler
 
         def advance(_: object) -> None:
-            assert running.measures.clock.switch(Phase.STATE_WAIT) is Phase.REST
+            assert running.subtask_metrics.clock.switch(Phase.STATE_WAIT) is Phase.REST
 
         with monkeypatch.context() as patched:
             patched.setattr(type(scheduler.progress), "advance", advance)
@@ -176,7 +176,7 @@ def test_the_rows_of_the_hottest_key_group(new_job):
     job = new_job()
     found = figures(job, Count(), [("a",), ("b",), ("a",)])
     assert found["group_rows_max"] == 2
-    assert Measures().rows_of_groups() == {}
+    assert SubtaskMetrics().rows_of_groups() == {}
 
 
 def test_expired_values_are_counted():
@@ -203,24 +203,24 @@ def test_requests_are_counted_by_kind():
 
 
 def test_bytes_read_until_the_version_is_open_restored_it():
-    measures = Measures()
-    assert measures.storage() == {}, "requests that nobody counts are not 0"
-    storage = measures.counted(memory_storage())
+    subtask_metrics = SubtaskMetrics()
+    assert subtask_metrics.storage() == {}, "requests that nobody counts are not 0"
+    storage = subtask_metrics.counted(memory_storage())
     storage.put("a", b"123")
     storage.get("a")
-    measures.opened()
+    subtask_metrics.opened()
     storage.get("a")
-    found = measures.storage()
+    found = subtask_metrics.storage()
     assert (found["restored_bytes"], found["storage_requests_get"]) == (3, 2)
 
 
 def test_read_times_are_buckets_that_add_up():
-    measures = Measures()
-    assert measures.reads() == {}, "nothing was read"
-    measures.note_access("a", 0.002, 10)
-    measures.note_access("b", 0.2, 5)
-    measures.note_access("b", 20.0, 1)
-    found = measures.reads()
+    subtask_metrics = SubtaskMetrics()
+    assert subtask_metrics.reads() == {}, "nothing was read"
+    subtask_metrics.note_access("a", 0.002, 10)
+    subtask_metrics.note_access("b", 0.2, 5)
+    subtask_metrics.note_access("b", 20.0, 1)
+    found = subtask_metrics.reads()
     assert [found[f"state_read_seconds_{le}"] for le in ("0.001", "0.003", "0.3", "10", "inf")] == [
         *(0, 10, 15, 15, 16)
     ]
