@@ -64,7 +64,7 @@ from forebay_spark_runtime.keyed_operator.plan import (
 )
 from forebay_spark_runtime.keyed_operator.reduce import running_reduce
 from forebay_spark_runtime.keyed_operator.task import SubtaskJob
-from forebay_spark_runtime.keyed_operator.with_state import WithState
+from forebay_spark_runtime.keyed_operator.with_state import MapWithState
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import (
     AggregateFunction,
@@ -195,7 +195,9 @@ class KeyedDataFrame:
         :param switch_ttl: whether the stored value may have a TTL if ``ttl`` is ``None``, or none
             otherwise, as in descriptors. Default: no.
         """
-        function = WithState(fn, many=False, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        function = MapWithState(
+            fn, many=False, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl
+        )
         return _apply([self], function, schema)
 
     def flat_map_with_state(
@@ -213,7 +215,9 @@ class KeyedDataFrame:
 
         The other parameters are as for `map_with_state`.
         """
-        function = WithState(fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        function = MapWithState(
+            fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl
+        )
         return _apply([self], function, schema)
 
     @overload

@@ -23,7 +23,7 @@ STATE: Final = "value"
 """The name of the state."""
 
 
-class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
+class MapWithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
     """Calls ``fn(row, value)`` for each row; with ``many`` it returns a list of rows."""
 
     def __init__(

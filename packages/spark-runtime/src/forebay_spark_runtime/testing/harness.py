@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 import forebay_testing as testing
 from forebay_engine.execution.pickling import pickled_function
-from forebay_spark_runtime.keyed_operator.with_state import WithState
+from forebay_spark_runtime.keyed_operator.with_state import MapWithState
 from forebay_spark_runtime.testing.output_rows import OutputRows
 from forebay_state_api.job.ttl import StateTtlConfig
 
@@ -42,7 +42,9 @@ class FunctionHarness(testing.FunctionHarness):
 
         The value is the state ``ValueStateDescriptor("value", state_type, ttl=ttl)``.
         """
-        function = WithState(fn, many=False, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        function = MapWithState(
+            fn, many=False, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl
+        )
         return cls(function, key_by, **more)
 
     @classmethod
@@ -62,7 +64,9 @@ class FunctionHarness(testing.FunctionHarness):
 
         The other parameters are as for `map_with_state`.
         """
-        function = WithState(fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        function = MapWithState(
+            fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl
+        )
         return cls(function, key_by, **more)
 
     def _pickle(self, fn: Any) -> bytes:

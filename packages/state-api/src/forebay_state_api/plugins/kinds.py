@@ -97,7 +97,7 @@ COMMANDS: Final = PluginKind(
 KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)
 
 
-def unknown(kind: PluginKind, name: str, installed: list[str]) -> str:
+def missing_message(kind: PluginKind, name: str, installed: list[str]) -> str:
     """Return a message with the installed names, the likely intended one, or what to install.
 
     Only the project's own distributions are suggested: anyone could register another name.

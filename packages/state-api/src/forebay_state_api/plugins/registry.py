@@ -26,7 +26,7 @@ from forebay_state_api.plugins.kinds import (
     SERVICES,
     STORAGES,
     PluginKind,
-    unknown,
+    missing_message,
 )
 from forebay_state_api.plugins.sources import Fault, Found, Offer, Origin, PluginSource, source_of
 
@@ -228,7 +228,7 @@ def _clash(kind: PluginKind, offer: Offer, several: Sequence[Offer]) -> Fault:
 
 def _unknown(kind: PluginKind, name: str, found: Found) -> str:
     """Return the message for a name that is not there, or that a broken plugin would provide."""
-    text = unknown(kind, name, sorted(offer.name for offer in found.offers))
+    text = missing_message(kind, name, sorted(offer.name for offer in found.offers))
     return text + broken(fault.text for fault in found.faults if not fault.names)
 
 
