@@ -58,6 +58,10 @@ PHRASES = {
     r"beside": "next to, in addition to, besides",
     r"go(?:es)? by": "follows, uses",
     r"(?:gives?|given|giving|gave) out": "emits, yields, returns, dispatches",
+    r"not what was written": "damaged, altered",
+    r"takes? for one": "cannot distinguish, differ only in case",
+    r"nobody (?:expected|has looked at)": "unexpected, never retrieved",
+    r"as things are": "current",
     r"(?:has|have) (?:ended|gone)(?! to\b)": "is done, completed, exited, continued",
     rf"(?:{_RECORDS})s? says?": "records, states, gives, shows",
 }

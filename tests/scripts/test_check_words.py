@@ -52,6 +52,10 @@ def found(tmp_path):
         ("Rows given out so far.", "given out"),
         ("As the manifest says.", "manifest says"),
         ("The call has ended.", "has ended"),
+        ("It is not what was written there.", "not what was written"),
+        ("Two columns that Spark takes for one.", "takes for one"),
+        ("An error that nobody expected.", "nobody expected"),
+        ("No worker takes it as things are.", "as things are"),
         ("The query has gone on.", "has gone"),
     ],
 )

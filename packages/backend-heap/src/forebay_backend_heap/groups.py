@@ -87,7 +87,7 @@ class GroupIndex:
             self.compact(cells)
 
     def walked(self, held: Iterable[Mapping[Any, Any]]) -> int:
-        """Return how many of the table's keys, which ``held`` has, the walk has passed."""
+        """Return how many of the keys in ``held`` the walk has passed."""
         if self.at_end:
             return len(set().union(*held))
         if not self.position:

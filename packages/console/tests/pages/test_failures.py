@@ -69,7 +69,7 @@ def test_a_timeline_without_its_manifest_has_all_but_the_symptoms(error, state_d
 
 
 class Broken(ForwardingStorage):
-    """Has an error that nobody expected below a folder; its text holds a key."""
+    """Raises an unexpected error below a folder; its text contains a key."""
 
     def around(self, operation, name, request):
         if name.startswith("clicks/sessions"):

@@ -20,7 +20,7 @@ Write = Callable[["pa.RecordBatch"], None]
 
 
 def format_of(name: str, chosen: str | None) -> str:
-    """Return the format of a file: the chosen one, or the one of its ending."""
+    """Return the chosen format of a file, by default the format of its ending."""
     if chosen is not None:
         return chosen
     ending = name.rpartition(".")[2].lower()

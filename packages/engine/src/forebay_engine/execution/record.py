@@ -101,11 +101,11 @@ class Record:
         self.loop_waits = 0
         """The futures of the loop that it waits for, and its children."""
         self.children: set[Any] | None = None
-        """Tasks that its code has made and that have not ended."""
+        """Unfinished tasks that the record's code has created."""
         self.unread: list[Any] | None = None
-        """Tasks that have failed, and whose errors nobody has looked at so far."""
+        """Failed tasks whose errors were not retrieved so far."""
         self.calls: list[Any] | None = None
-        """Its calls of ``ctx.call``, at least those that nobody has awaited so far."""
+        """The calls of ``ctx.call`` of the record, or at least the ones not awaited so far."""
         self.rows: list[Any] | None = None
         """Rows that it emitted; the scheduler emits them when it ends."""
         # The rest is for records that fail alone; here, because a call that adds it costs more.

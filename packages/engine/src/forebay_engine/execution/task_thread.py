@@ -29,7 +29,7 @@ Guard = Callable[[], None]
 """Makes an engine refuse other threads from now on."""
 
 _guards: Final[set[Guard]] = set()
-"""One for each open engine."""
+"""The guards of this process, one for each open engine."""
 
 _before: Final[list[Any]] = []
 """The profile function for new threads that `watch` has replaced, while an engine is open."""

@@ -103,7 +103,7 @@ class ForkSource:
 
     @classmethod
     def of(cls, details: Mapping[str, Any]) -> Self | None:
-        """Load it from a run's record; ``None`` if the run did not restore."""
+        """Load the fork from a run's record; ``None`` if the run did not restore."""
         stored = details.get(DETAILS)
         return None if stored is None else cls(**known_fields(cls, stored))
 
