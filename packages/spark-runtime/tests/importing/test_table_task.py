@@ -128,7 +128,7 @@ def test_a_row_that_does_not_fit_is_named_by_its_key_and_nothing_is_written(plan
         f"{start}{twice!r}: the key {twice!r} comes twice",
         f"{start}{good!r}: state 'n'",
         f"{start}{good!r}: state 'n'",
-        f"{start}{other!r}: the key is of key group {key_group_of(other, 8)}, and its column's",
+        f"{start}{other!r}: the key is of key group {key_group_of(other, 8)}, but its column's",
     ]
     for answer, beginning in zip(answers, said, strict=True):
         assert answer.fault.startswith(beginning)
