@@ -501,10 +501,10 @@ def test_the_program_imports_a_file(heap):
     [
         (("total=t.parquet", "--query", "q"), "with --query and --uid"),
         (("total=t.parquet", "--query=q", "--uid=u"), "name one of them"),
-        (("t.parquet", "t.parquet", "--query=q", "--uid=u"), "a file of the same rows before it"),
+        (("t.parquet", "t.parquet", "--query=q", "--uid=u"), "an earlier file has the same rows"),
         (
             ("total=t.parquet", "total=t.parquet", "--query=q", "--uid=u"),
-            "a file of the same rows before it",
+            "an earlier file has the same rows",
         ),
         (("total=t.parquet", "--remove-key=a"), "--remove-key needs --replace"),
         (("total=t.parquet", "--query=q", "--uid=u", "--like-uid=v"), "--like-uid needs --like"),
