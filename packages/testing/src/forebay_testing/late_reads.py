@@ -40,7 +40,7 @@ from forebay_state_api.contract.changes import (
 )
 from forebay_state_api.contract.files import CommittedState
 from forebay_state_api.contract.key_range import KeyRange
-from forebay_state_api.job.futures import current_scheduler
+from forebay_state_api.job.record_scope import current_scheduler
 from forebay_state_api.keys import KeyGroupRange
 
 STILL_WAITING: Final = 0.5

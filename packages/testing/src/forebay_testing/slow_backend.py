@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
-from forebay_state_api.job.futures import current_scheduler
+from forebay_state_api.job.record_scope import current_scheduler
 from forebay_state_api.settings import EngineSettings
 from forebay_testing import KeyedJob, VirtualClock
 from forebay_testing.backends.subject import memory_storage

@@ -26,7 +26,7 @@ from forebay_engine.execution.closing_coroutines import close_coroutine
 from forebay_engine.execution.record_task import RecordTask
 from forebay_engine.execution.wait_limit import WaitLimit
 from forebay_state_api.job.current_key import NO_KEY
-from forebay_state_api.job.futures import current_scheduler, enter_scheduler
+from forebay_state_api.job.record_scope import current_scheduler, enter_scheduler
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.threads import new_loop
 

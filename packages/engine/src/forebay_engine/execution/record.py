@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from forebay_state_api.job.futures import LAST
 
 if TYPE_CHECKING:
-    from forebay_state_api.job.futures import Promise, StateFuture, Waiter
+    from forebay_state_api.job.futures import Promise, StateFuture
+    from forebay_state_api.job.record_scope import Waiter
 
 Turn = tuple[int, int, int, Any, Callable[[Any], object] | None, Any]
 """(number, position, tie, namespace, callback, value): a step to run in ``namespace``, or, if

@@ -59,8 +59,8 @@ from forebay_state_api.job.futures import (
     Promise,
     ReadPromise,
     StateFuture,
-    enter_scheduler,
 )
+from forebay_state_api.job.record_scope import enter_scheduler
 from forebay_state_api.metrics.engine import EngineMetrics
 
 FRESH: Final = Done()

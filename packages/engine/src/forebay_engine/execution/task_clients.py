@@ -18,7 +18,7 @@ from forebay_engine.execution.loop_thread import on_loop_thread
 from forebay_engine.execution.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.clients import Clients
-from forebay_state_api.job.futures import enter_scheduler
+from forebay_state_api.job.record_scope import enter_scheduler
 
 T = TypeVar("T")
 

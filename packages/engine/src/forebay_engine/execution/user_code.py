@@ -12,7 +12,7 @@ from forebay_engine.execution.record import Record
 from forebay_state_api.errors import ForebayError, FunctionError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
-from forebay_state_api.job.futures import Waiter, enter_scheduler
+from forebay_state_api.job.record_scope import Waiter, enter_scheduler
 from forebay_state_api.user_frames import users_frames
 
 

@@ -24,7 +24,8 @@ from forebay_engine.isolation.failed_record import (
     too_many,
 )
 from forebay_engine.isolation.journal import Journal, undo
-from forebay_state_api.job.futures import Dropped, of_failed_record
+from forebay_state_api.job.future_errors import of_failed_record
+from forebay_state_api.job.futures import Dropped
 
 
 class IsolatingScheduler(Scheduler):

@@ -12,17 +12,15 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     Final,
     Generic,
     NoReturn,
-    Protocol,
     TypeVar,
     overload,
 )
@@ -30,15 +28,25 @@ from typing import (
 from forebay_state_api.errors import StateAccessError
 from forebay_state_api.job.asyncio_future import AsyncioFuture, attached_by
 from forebay_state_api.job.current_key import NO_KEY
+from forebay_state_api.job.future_errors import (
+    chained_elsewhere,
+    completed_by_the_engine,
+    never_run,
+    no_function,
+    of_failed_record,
+)
+from forebay_state_api.job.record_scope import (
+    Waiter,
+    WaitingRecord,
+    current_scheduler,
+    scheduler_of_a_record,
+)
 from forebay_state_api.not_awaited import not_awaited
 
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
 W = TypeVar("W")
-
-_SCOPE = threading.local()
-"""``_SCOPE.scheduler`` is the engine's scheduler that runs on this thread, if any."""
 
 _lock: Final = threading.Lock()
 """Guards futures that another thread may complete; held for a few instructions only."""
@@ -47,118 +55,6 @@ _YIELDING: Final = frozenset({AsyncGeneratorType, GeneratorType})
 
 LAST: Final = 1 << 62
 """The position after everything that already depends on a request."""
-
-
-class WaitingRecord(Protocol):
-    """A record of an operator, for the futures of its requests."""
-
-    key: Any
-    open: int
-    """Steps and requests to come, plus one while the record method runs."""
-    driven: set[Any] | None
-    """The unfinished coroutines of callbacks, where records fail alone."""
-
-    @property
-    def scheduler(self) -> Waiter:
-        """Runs the record."""
-
-    def number(self, future: StateFuture[Any]) -> None:
-        """Make ``future`` the next request."""
-
-    def push(
-        self,
-        number: int,
-        position: int,
-        namespace: Any,
-        callback: Callable[[Any], object],
-        value: Any,
-    ) -> None:
-        """Run a step that was counted in `open` at this place in the record's order."""
-
-
-class _Current(Protocol):
-    """The key and the namespace of the record whose code runs."""
-
-    _key: Any
-    _namespace: Any
-
-
-class Waiter(Protocol):
-    """Runs the records of one subtask on its task thread; the engine's scheduler."""
-
-    dropped_reads: int
-    """The number of reads that were neither awaited nor chained."""
-    isolates: ClassVar[bool]
-    """Whether records fail alone."""
-
-    @property
-    def context(self) -> _Current:
-        """The place of the current key and namespace."""
-
-    @property
-    def current(self) -> WaitingRecord | None:
-        """The record whose code runs, once it is on hold."""
-
-    def current_record(self) -> WaitingRecord:
-        """Return the record whose code runs and put it on hold."""
-
-    def hold(self) -> WaitingRecord:
-        """Return the current record, with one more step to come."""
-
-    def arrive(
-        self, record: Any, namespace: Any, callback: Callable[[Any], object], value: Any
-    ) -> None:
-        """Run a step of ``record`` that waited for other threads."""
-
-    def end_early(self, record: Any, namespace: Any) -> None:
-        """Cancel a pending step of ``record``."""
-
-    def drive(self, coroutine: Any, result: StateFuture[Any]) -> bool:
-        """Run a coroutine of the current record, if it may await anything; return whether."""
-
-    def complete(self, promise: Any) -> None:
-        """Run the callbacks attached to ``promise`` next."""
-
-    def passes(self, number: int, position: int) -> bool:
-        """Return whether an await of a request resumes at once."""
-
-    def answer(self, value: Any) -> StateFuture[Any]:
-        """Return a future of a request that memory answered."""
-
-    def combined(
-        self, members: Sequence[StateFuture[Any]], kind: type[list[Any] | tuple[Any, ...]]
-    ) -> StateFuture[Any] | None:
-        """Return a future of all values, where they are known."""
-
-    def siblings(self) -> Callable[[], None] | None:
-        """Begin calls that are steps next to each other; call the result between them."""
-
-    def loop_wait(self, awaited: object) -> Any:
-        """Return a wait for ``awaited``; ``None`` if it cannot be awaited."""
-
-    def is_task_thread(self) -> bool:
-        """Return whether the caller runs on the task thread."""
-
-    def post(self, action: Callable[[], object]) -> None:
-        """Run ``action`` on the task thread. Callable from any thread."""
-
-
-def current_scheduler() -> Waiter | None:
-    """Return the scheduler that runs on this thread now."""
-    return getattr(_SCOPE, "scheduler", None)
-
-
-def enter_scheduler(scheduler: Waiter | None) -> Waiter | None:
-    """Make ``scheduler`` this thread's scheduler; return the previous one."""
-    before: Waiter | None = getattr(_SCOPE, "scheduler", None)
-    _SCOPE.scheduler = scheduler
-    return before
-
-
-def _scheduler_of_a_record() -> Waiter | None:
-    """Return this thread's scheduler, if it runs the code of a record."""
-    scheduler: Waiter | None = getattr(_SCOPE, "scheduler", None)
-    return None if scheduler is None or scheduler.context._key is NO_KEY else scheduler
 
 
 def _ignore(_: object) -> None:
@@ -339,7 +235,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
                     callbacks.append((record, namespace, callback, after))
                     self._scheduler = scheduler
                 elif self._scheduler is not None:
-                    raise _chained_elsewhere()
+                    raise chained_elsewhere()
                 else:
                     callbacks.append((None, None, callback, after))
                 return
@@ -360,7 +256,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
             _give(after, fn(value))
 
         if not callable(fn):
-            raise _no_function(fn)
+            raise no_function(fn)
         after: StateFuture[U] = pending()
         self._attach(apply, after)
         return after
@@ -373,12 +269,12 @@ class StateFuture(AsyncioFuture, Generic[T]):
             if returned.__class__ is CoroutineType:
                 _give(after, _dropping(returned))
             elif returned.__class__ in _YIELDING:
-                raise _never_run(returned)
+                raise never_run(returned)
             else:
                 after._fulfil(None)
 
         if not callable(fn):
-            raise _no_function(fn)
+            raise no_function(fn)
         after: StateFuture[None] = pending()
         self._attach(accept, after)
         return after
@@ -396,7 +292,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
                 _composed(returned, "then_compose")._attach(after._fulfil, after)
 
         if not callable(fn):
-            raise _no_function(fn)
+            raise no_function(fn)
         after: StateFuture[U] = pending()
         self._attach(compose, after)
         return after
@@ -501,7 +397,7 @@ class Answered(StateFuture[T]):
     def _attach(
         self, callback: Callable[[T], object], after: StateFuture[Any] | None = None
     ) -> None:
-        scheduler = after._record.scheduler if type(after) is Promise else _scheduler_of_a_record()
+        scheduler = after._record.scheduler if type(after) is Promise else scheduler_of_a_record()
         if scheduler is None:
             self._run_here(callback, after)
             return
@@ -518,7 +414,7 @@ class Answered(StateFuture[T]):
         callback(self._value)
 
     def _claim(self) -> NoReturn:
-        raise _completed_by_the_engine()
+        raise completed_by_the_engine()
 
     def __repr__(self) -> str:
         return f"<StateFuture {self._value!r}>"
@@ -535,7 +431,7 @@ class Answered(StateFuture[T]):
 
     def _has_to_wait(self) -> bool:
         """Return whether a second await waits for steps that depend on completed requests."""
-        scheduler = _scheduler_of_a_record()
+        scheduler = scheduler_of_a_record()
         return scheduler is not None and not scheduler.passes(0, LAST)
 
     def _order(self, record: WaitingRecord) -> None:
@@ -594,7 +490,7 @@ class Ordered(Answered[T]):
         record = self._record
         scheduler = current_scheduler()
         if scheduler is not record.scheduler:
-            raise _chained_elsewhere()
+            raise chained_elsewhere()
         self._done = True
         namespace = scheduler.context._namespace
         if scheduler.current is record:
@@ -660,7 +556,7 @@ class Promise(StateFuture[T]):
     ) -> None:
         scheduler: Waiter = self._record.scheduler
         if current_scheduler() is not scheduler:
-            raise _chained_elsewhere()
+            raise chained_elsewhere()
         callbacks = self._callbacks
         record, namespace = scheduler.hold(), scheduler.context._namespace
         if callbacks is not None:
@@ -733,7 +629,7 @@ for _class in (
 
 def pending() -> StateFuture[Any]:
     """Return a future that only `StateFuture._fulfil` completes."""
-    scheduler = _scheduler_of_a_record()
+    scheduler = scheduler_of_a_record()
     if scheduler is not None:
         return Promise(scheduler.current_record())
     future: StateFuture[Any] = StateFuture()
@@ -743,9 +639,10 @@ def pending() -> StateFuture[Any]:
 
 def completed_future(value: T) -> StateFuture[T]:
     """Return a completed future with the result ``value``."""
-    scheduler = _scheduler_of_a_record()
+    scheduler = scheduler_of_a_record()
     if scheduler is not None:
-        return scheduler.answer(value)
+        answered: StateFuture[T] = scheduler.answer(value)
+        return answered
     future: StateFuture[T] = StateFuture()
     future.complete(value)
     return future
@@ -797,9 +694,9 @@ def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[Any]:
         if not isinstance(member, StateFuture):
             raise TypeError(f"combine_all takes StateFutures; number {position} is {member!r}")
     kind = tuple if isinstance(futures, tuple) else list
-    scheduler = _scheduler_of_a_record()
+    scheduler = scheduler_of_a_record()
     if scheduler is not None:
-        known = scheduler.combined(members, kind)
+        known: StateFuture[Any] | None = scheduler.combined(members, kind)
         if known is not None:
             return known
     if not members:
@@ -923,36 +820,5 @@ def _composed(inner: object, method: str) -> StateFuture[Any]:
     )
 
 
-def _no_function(given: object) -> TypeError:
-    return TypeError(f"a future is chained by a function of its result, not by {given!r:.200}")
-
-
-def _never_run(generator: Any) -> TypeError:
-    return TypeError(
-        "then_accept takes a function that returns, not one that yields: nobody would run "
-        f"{generator.__qualname__}. Give rows out by ctx.collect(row)"
-    )
-
-
 def _raise(error: BaseException) -> NoReturn:
     raise error
-
-
-def _completed_by_the_engine() -> StateAccessError:
-    return StateAccessError(
-        "this StateFuture is completed by the engine; complete only what you have made"
-    )
-
-
-def of_failed_record(key: Any) -> StateAccessError:
-    """Return the error for a future of a record that has failed alone."""
-    return StateAccessError(
-        f"it waits for a StateFuture of the record of key {key!r:.200}, which has failed"
-    )
-
-
-def _chained_elsewhere() -> StateAccessError:
-    return StateAccessError(
-        "this StateFuture belongs to a record of an operator: chain and await it on the operator's "
-        "task thread, within its micro-batch; other threads only complete futures"
-    )

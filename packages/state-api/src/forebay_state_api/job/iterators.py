@@ -15,10 +15,10 @@ from forebay_state_api.job.futures import (
     StateFuture,
     combine_all,
     completed_void_future,
-    current_scheduler,
     drive,
     pending,
 )
+from forebay_state_api.job.record_scope import current_scheduler
 
 T = TypeVar("T")
 U = TypeVar("U")
