@@ -121,7 +121,7 @@ def test_a_file_that_goes_while_it_is_open(new_operator, kit):
     operator.commit((spec, kit.points(dict.fromkeys(KEYS, 1))))
     table = operator.table(spec)
     operator.storage.delete([operator.last.files[0].name])
-    with pytest.raises(CorruptStateError, match=r"not there.*version 1"):
+    with pytest.raises(CorruptStateError, match=r"it is missing.*version 1"):
         table.get_many(None, [(kit.group_of(key), key) for key in KEYS])
 
 
