@@ -164,7 +164,6 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
                 TtlTests,
                 TtlTests.test_times_are_kept_to_the_microsecond,
                 TtlTests.test_what_was_read_expired_is_removed,
-                TtlTests.test_merging_nothing_changes_nothing,
                 TtlTests.test_a_restart_and_a_clock_set_back_change_no_time,
             ),
             *cases(
@@ -228,12 +227,6 @@ class TestDefaultsInMemory(OfLsm, VersionTests, *IN_MEMORY):
                 "fork-unlisted-1",
                 "savepoint-listed-1",
                 "other backend-unlisted-1",
-            ),
-            *cases(
-                TtlTests.test_merging_nothing_changes_nothing,
-                "tight-[]",
-                "tight-['absent']",
-                "tight-['target']",
             ),
             *cases(
                 TtlSwitchTests.test_a_ttl_that_is_switched_on_begins_with_the_restart,

@@ -7,10 +7,15 @@ from hypothesis import Phase
 
 from forebay_engine.states.list import KeyedListState
 from forebay_engine.states.mergeable import MergeableState
+from forebay_state_api.job.ttl import StateTtlConfig, StateVisibility
 from forebay_testing import KeyedJob
+from forebay_testing.backends.machine import states_of_accesses
 from forebay_testing.backends.overlapping import OverlapTests
 from forebay_testing.backends.search import Search
+from forebay_testing.backends.subject import ENGINES, SECOND, memory_storage
+from forebay_testing.late_reads import late_backend
 from forebay_testing.reference import ReferenceBackend
+from forebay_testing.scripts import Style
 
 from ..subjects import OnReference
 
@@ -20,8 +25,41 @@ pytestmark = [
 ]
 
 
+SHOWN = StateTtlConfig(10 * SECOND, visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+
+
 class TestOverlaps(OnReference, OverlapTests):
     overlap_examples = 40
+
+    @pytest.mark.parametrize(
+        ("accesses", "results"),
+        [
+            ([("~v.value",), ("=v.value",)], [1, None]),
+            ([("~v.value",), ("~v.update", 2), ("v.value",)], [1, None, 2]),
+            ([("~l.get",), ("~l.add", 2), ("=l.get",)], [[1], None, [2]]),
+            ([("~m.get", "x"), ("~m.items",), ("m.get", "y")], [1, [("y", 2)], None]),
+            ([("~m.items",), ("~m.clear",), ("~m.is_empty",)], [[("x", 1), ("y", 2)], None, True]),
+            ([("~s.first",), ("=s.last",), ("~s.range",)], [(1, 1), (2, 2), []]),
+            ([("~s.last",), ("~s.put", 2, 3), ("~s.range",)], [(2, 2), None, [(1, 1), (2, 3)]]),
+            ([("~r.get",), ("=r.get",)], [1, None]),
+        ],
+    )
+    def test_what_has_expired_is_shown_once_by_the_first_read(
+        self, new_job, backend_class, accesses, results
+    ):
+        for late in range(3):
+            job = new_job(
+                *states_of_accesses(SHOWN),
+                storage=memory_storage(),
+                style=Style.OVERLAPPING,
+                settings=ENGINES["tight"],
+            )
+            job.backend_class = late_backend(backend_class, late)
+            entries = [("m.put_all", {"x": 1, "y": 2}), ("s.put", 1, 1), ("s.put", 2, 2)]
+            job.do("k", ("v.update", 1), ("l.add", 1), ("r.add", 1), *entries)
+            job.clock.advance(11 * SECOND)
+            job.restart()
+            assert job.do("k", *accesses) == results
 
 
 class FirstFound(Search):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from forebay_state_api.errors import FunctionError
@@ -10,6 +12,7 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.job.ttl import StateTtlConfig
@@ -99,3 +102,25 @@ class TestRefusals(OnReference, KindSubject):
             assert offers == [True, True, True, False, False]
 
         new_job().run(Recorded(opened, lambda *_: None), [("k",)])
+
+    @pytest.mark.parametrize(
+        "key_type", [float, Decimal, tuple[float, str]], ids=["float", "Decimal", "tuple"]
+    )
+    def test_nan_is_no_key_and_no_bound(self, new_job, manner, key_type):
+        key = {float: 1.0, Decimal: Decimal(1)}.get(key_type, (1.0, ""))
+        nan = {float: float("nan"), Decimal: Decimal("nan")}.get(key_type, (float("nan"), ""))
+        job = new_job(SortedMapStateDescriptor("s", key_type, int), **manner._asdict())
+        job.do("k", ("s.put", key, 1))
+        bounds = [nan, nan[:1]] if isinstance(nan, tuple) else [nan]
+        reads = [(f"s.{call}", nan) for call in ("get", "contains", "remove")]
+        writes = [("s.put", nan, 2), ("s.put_all", {nan: 2})]
+        ranges = [
+            (f"s.{call}", *part)
+            for call in ("range", "first", "last", "remove_range")
+            for bound in bounds
+            for part in ((bound,), (None, bound))
+        ]
+        for call in (*reads, *writes, *ranges):
+            with pytest.raises(FunctionError, match=r"TypeError: .* NaN, which has no place"):
+                job.do("k", call)
+        assert job.do("k", ("s.range",)) == [[(key, 1)]]

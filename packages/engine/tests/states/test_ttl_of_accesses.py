@@ -103,6 +103,45 @@ class TtlOfAccesses(TtlSubject):
         job.clock.advance(timedelta(days=365_000))
         assert job.do("k", *READS) == WRITTEN
 
+    def test_merging_namespaces_leaves_out_what_has_expired(self, with_ttl):
+        job = with_ttl()
+        job.do("k", ("namespace", "old"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("namespace", "new"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        merges = [(f"{name}.merge_namespaces", "new", ["old"]) for name in "rla"]
+        job.do("k", *merges)
+        reads = [("r.get",), ("l.get",), ("a.get",)]
+        assert job.do("k", ("namespace", "new"), *reads) == [None, 1, [1, 2], 1.0]
+
+    @pytest.mark.parametrize(
+        "sources", [[], ["absent"], ["target"], ["expired", "absent"]], ids=str
+    )
+    def test_merging_nothing_changes_nothing(self, with_ttl, sources):
+        job = with_ttl(cleanup=())
+        for namespace in ("target", "expired"):
+            job.do("k", ("namespace", namespace), *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("namespace", "target"), *WRITES)
+        before = [job.peek(state, "k", "target") for state in job.descriptors]
+        job.restart()
+        job.clock.advance(6 * SECOND)
+        job.do("k", *((f"{name}.merge_namespaces", "target", sources) for name in "rla"))
+        assert [job.peek(state, "k", "target") for state in job.descriptors] == before
+        job.clock.advance(4 * SECOND)
+        reads = [("r.get",), ("l.get",), ("a.get",)]
+        assert job.do("k", ("namespace", "target"), *reads) == [None, None, [], None]
+
+    def test_merging_something_renews_the_target(self, with_ttl):
+        job = with_ttl()
+        job.do("k", ("namespace", "target"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("namespace", "source"), *WRITES)
+        job.do("k", *((f"{name}.merge_namespaces", "target", ["source"]) for name in "rla"))
+        job.clock.advance(6 * SECOND)
+        reads = [("r.get",), ("l.get",), ("a.get",)]
+        assert job.do("k", ("namespace", "target"), *reads) == [None, 2, [1, 2], 1.0]
+
 
 class TestOnHeap(OnHeap, TtlOfAccesses):
     """Synchronous, and with coroutines that wait for their turn."""

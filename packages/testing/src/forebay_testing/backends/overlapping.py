@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.contract.backend import StateBackend
-from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, StateVisibility, UpdateType
+from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, UpdateType
 from forebay_testing.backends.machine import (
     ACCESSES_OF,
     NAMESPACE,
@@ -30,9 +30,6 @@ from forebay_testing.scripts import AT_ONCE, LEFT, Access, Style
 
 RENEWED: Final = StateTtlConfig(
     10 * SECOND, update_type=UpdateType.ON_READ_AND_WRITE, cleanup=(CleanupOnRead(),)
-)
-SHOWN: Final = StateTtlConfig(
-    10 * SECOND, visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 )
 KEYS: Final = ("a", "a", "b")
 """Most records have the first one: they see what the ones before have left in memory."""
@@ -154,37 +151,3 @@ class OverlapTests(BackendSubject):
             assert job.do("k", *moves, ("~l.add", 2), ("~l.clear",))[1] == [1]
         job.restart()
         assert job.do("k", ("l.get",), _IN["w1"], ("l.get",)) == [[1], None, []]
-
-    @pytest.mark.parametrize(
-        ("accesses", "results"),
-        [
-            ([("~v.value",), ("=v.value",)], [1, None]),
-            ([("~v.value",), ("~v.update", 2), ("v.value",)], [1, None, 2]),
-            ([("~l.get",), ("~l.add", 2), ("=l.get",)], [[1], None, [2]]),
-            ([("~m.get", "x"), ("~m.items",), ("m.get", "y")], [1, [("y", 2)], None]),
-            ([("~m.items",), ("~m.clear",), ("~m.is_empty",)], [[("x", 1), ("y", 2)], None, True]),
-            ([("~s.first",), ("=s.last",), ("~s.range",)], [(1, 1), (2, 2), []]),
-            ([("~s.last",), ("~s.put", 2, 3), ("~s.range",)], [(2, 2), None, [(1, 1), (2, 3)]]),
-            ([("~r.get",), ("=r.get",)], [1, None]),
-        ],
-    )
-    def test_what_has_expired_is_shown_once_by_the_first_read(
-        self,
-        new_job: NewJob,
-        backend_class: type[StateBackend],
-        accesses: list[Access],
-        results: list[Any],
-    ) -> None:
-        for late in range(3):
-            job = new_job(
-                *states_of_accesses(SHOWN),
-                storage=memory_storage(),
-                style=Style.OVERLAPPING,
-                settings=ENGINES["tight"],
-            )
-            job.backend_class = late_backend(backend_class, late)
-            entries = [("m.put_all", {"x": 1, "y": 2}), ("s.put", 1, 1), ("s.put", 2, 2)]
-            job.do("k", ("v.update", 1), ("l.add", 1), ("r.add", 1), *entries)
-            job.clock.advance(11 * SECOND)
-            job.restart()
-            assert job.do("k", *accesses) == results

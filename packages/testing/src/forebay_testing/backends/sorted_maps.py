@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_state_api.errors import FunctionError, StateMigrationError
+from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.descriptors import MapStateDescriptor, SortedMapStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig, UpdateType
 from forebay_testing.backends.kinds import BERLIN
@@ -319,30 +319,6 @@ class SortedMapTests(BackendSubject):
             assert job.do("k", ("s.range",)) == [left]
 
         orders()
-
-    @pytest.mark.parametrize(
-        "key_type", [float, Decimal, tuple[float, str]], ids=["float", "Decimal", "tuple"]
-    )
-    def test_nan_is_no_key_and_no_bound(
-        self, new_job: NewJob, manner: Manner, key_type: Any
-    ) -> None:
-        key: Any = {float: 1.0, Decimal: Decimal(1)}.get(key_type, (1.0, ""))
-        nan: Any = {float: float("nan"), Decimal: Decimal("nan")}.get(key_type, (float("nan"), ""))
-        job = new_job(SortedMapStateDescriptor("s", key_type, int), **manner._asdict())
-        job.do("k", ("s.put", key, 1))
-        bounds = [nan, nan[:1]] if isinstance(nan, tuple) else [nan]
-        reads = [(f"s.{call}", nan) for call in ("get", "contains", "remove")]
-        writes = [("s.put", nan, 2), ("s.put_all", {nan: 2})]
-        ranges = [
-            (f"s.{call}", *part)
-            for call in ("range", "first", "last", "remove_range")
-            for bound in bounds
-            for part in ((bound,), (None, bound))
-        ]
-        for call in (*reads, *writes, *ranges):
-            with pytest.raises(FunctionError, match=r"TypeError: .* NaN, which has no place"):
-                job.do("k", call)
-        assert job.do("k", ("s.range",)) == [[(key, 1)]]
 
     def test_equal_keys_are_one_entry(self, new_job: NewJob) -> None:
         job = new_job(SortedMapStateDescriptor("s", float, int))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -178,17 +177,6 @@ class TtlTests(TtlSubject):
             *WRITTEN,
         ]
 
-    def test_merging_namespaces_leaves_out_what_has_expired(self, with_ttl: Any) -> None:
-        job: KeyedJob = with_ttl()
-        job.do("k", ("namespace", "old"), *WRITES)
-        job.clock.advance(6 * SECOND)
-        job.do("k", ("namespace", "new"), *WRITES)
-        job.clock.advance(6 * SECOND)
-        merges = [(f"{name}.merge_namespaces", "new", ["old"]) for name in "rla"]
-        job.do("k", *merges)
-        reads = [("r.get",), ("l.get",), ("a.get",)]
-        assert job.do("k", ("namespace", "new"), *reads) == [None, 1, [1, 2], 1.0]
-
     def test_reading_a_list_renews_what_lives_and_keeps_the_rest_without_clean_up(
         self, with_ttl: Any
     ) -> None:
@@ -202,34 +190,6 @@ class TtlTests(TtlSubject):
         now = job.clock.now_us
         assert job.do("k", ("l.get",), ("l.add", 3))[0] == [2]
         assert job.peek(job.descriptors[1], "k") == [(written, 1), (now, 2), (now, 3)]
-
-    @pytest.mark.parametrize(
-        "sources", [[], ["absent"], ["target"], ["expired", "absent"]], ids=str
-    )
-    def test_merging_nothing_changes_nothing(self, with_ttl: Any, sources: Sequence[str]) -> None:
-        job: KeyedJob = with_ttl(cleanup=())
-        for namespace in ("target", "expired"):
-            job.do("k", ("namespace", namespace), *WRITES)
-        job.clock.advance(6 * SECOND)
-        job.do("k", ("namespace", "target"), *WRITES)
-        before = [job.peek(state, "k", "target") for state in job.descriptors]
-        job.restart()
-        job.clock.advance(6 * SECOND)
-        job.do("k", *((f"{name}.merge_namespaces", "target", sources) for name in "rla"))
-        assert [job.peek(state, "k", "target") for state in job.descriptors] == before
-        job.clock.advance(4 * SECOND)
-        reads: list[Access] = [("r.get",), ("l.get",), ("a.get",)]
-        assert job.do("k", ("namespace", "target"), *reads) == [None, None, [], None]
-
-    def test_merging_something_renews_the_target(self, with_ttl: Any) -> None:
-        job: KeyedJob = with_ttl()
-        job.do("k", ("namespace", "target"), *WRITES)
-        job.clock.advance(6 * SECOND)
-        job.do("k", ("namespace", "source"), *WRITES)
-        job.do("k", *((f"{name}.merge_namespaces", "target", ["source"]) for name in "rla"))
-        job.clock.advance(6 * SECOND)
-        reads: list[Access] = [("r.get",), ("l.get",), ("a.get",)]
-        assert job.do("k", ("namespace", "target"), *reads) == [None, 2, [1, 2], 1.0]
 
     def test_a_restart_with_another_ttl(self, with_ttl: Any, new_job: NewJob) -> None:
         job: KeyedJob = with_ttl()
