@@ -13,7 +13,8 @@ FIRST_US = us_of(datetime.min.replace(tzinfo=UTC))
 
 def opened(*parts):
     manifests = [SimpleNamespace(times=part.stored()) for part in parts]
-    return SimpleNamespace(is_restored=True, manifests=manifests, every_manifest=lambda: manifests)
+    every = [part.stored() for part in parts]
+    return SimpleNamespace(is_restored=True, manifests=manifests, every_times=lambda: every)
 
 
 def watermark_after(*parts, lateness_us=5):

@@ -1,6 +1,7 @@
 """The clocks in a version: the batch's time, the watermark, and the next possible timers.
 
-Each subtask's manifest holds its part, and the next micro-batch opens all of them. The watermark is
+Each subtask's manifest holds its part, and its name what all subtasks of the next micro-batch need
+(`named_clocks`), so that one list shows it. The watermark is
 the minimum of the event times that subtasks with rows have seen, each minus the allowed lateness.
 """
 
@@ -78,7 +79,7 @@ def times_of(
     next_us = [min(one.next_us[number] for one in own) for number in range(len(DOMAINS))]
     everyone: list[TimerClocks] = []
     if lateness_us is not None or (now_us == NO_TIME and next_us[1] < NEVER):
-        everyone = [TimerClocks.loaded(manifest.times) for manifest in making.every_manifest()]
+        everyone = [TimerClocks.loaded(times) for times in making.every_times()]
     return TimerClocks(
         now_us=now_us if now_us != NO_TIME else _latest([one.now_us] for one in everyone),
         watermark_us=_watermark(everyone, lateness_us or ()),

@@ -3,7 +3,8 @@
 The order of requests is the protocol. `OperatorVersions.begin` lists the epochs (and mints one at
 a run's first batch), puts the start marker, lists the subtask's folder in the version to be opened
 and reads its manifest; `TaskVersion.commit` lists the epochs again and puts the manifest. An
-ordinary batch makes exactly these six requests. None of them grows with the number of subtasks.
+ordinary batch makes exactly these six requests, and with event time lists the whole version. Their
+number does not grow with the number of subtasks.
 """
 
 from __future__ import annotations
@@ -255,16 +256,30 @@ class TaskVersion:
 
         Lists the version and reads the manifests that `manifests` does not hold, one request each.
         """
-        source = self._opened.source
-        if source is not None:
-            assert isinstance(self.storage, OperatorStorage)
-            return source.every_manifest(self.storage, self._operator.max_parallelism)
+        if self._opened.source is not None:
+            return self._of_source(self._opened.source)
+        return opening.manifests_of(self.storage, self._every_segment(), self._known())
+
+    def every_times(self) -> Sequence[Mapping[str, Any]]:
+        """Return the clocks of all subtasks that made the opened version, as in `Manifest.times`.
+
+        Lists the version, whose names carry them, and reads the manifests whose names do not.
+        """
+        if self._opened.source is not None:
+            return [one.times for one in self._of_source(self._opened.source)]
+        return opening.times_of(self.storage, self._every_segment(), self._known())
+
+    def _of_source(self, source: ForkSource) -> Sequence[Manifest]:
+        assert isinstance(self.storage, OperatorStorage)
+        return source.every_manifest(self.storage, self._operator.max_parallelism)
+
+    def _every_segment(self) -> Sequence[opening.KeyGroupSegment]:
         if self._opened.origin.run_key is None:
             return ()
-        segments = self._operator.all_segments(self._opened.origin)
-        return opening.manifests_of(
-            self.storage, segments, {m.id: m for m in self._opened.manifests}
-        )
+        return self._operator.all_segments(self._opened.origin)
+
+    def _known(self) -> Mapping[str, Manifest]:
+        return {manifest.id: manifest for manifest in self._opened.manifests}
 
     @property
     def storage(self) -> ObjectStorage:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -269,6 +269,22 @@ def manifests_of(
     """Return the manifests of ``segments`` in subtask order; ``known`` ones are not read again."""
     made = sorted({s.made.name: s.made for s in segments}.values(), key=lambda m: m.by.subtask)
     return [known.get(one.by.random_id) or _read(storage, one.name) for one in made]
+
+
+def times_of(
+    storage: ObjectStorage, segments: Sequence[KeyGroupSegment], known: Mapping[str, Manifest]
+) -> Sequence[Mapping[str, Any]]:
+    """Return `Manifest.times` of the manifests of ``segments``, as far as every subtask needs them.
+
+    They are in names; only a manifest without them there is read, unless it is ``known``.
+    """
+    made = {segment.made.name: segment.made for segment in segments}.values()
+    return [
+        known[one.by.random_id].times
+        if one.by.random_id in known
+        else one.clocks or _read(storage, one.name).times
+        for one in made
+    ]
 
 
 def _read(storage: ObjectStorage, name: str) -> Manifest:

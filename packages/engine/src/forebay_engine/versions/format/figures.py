@@ -62,7 +62,8 @@ MOST_CHARACTERS: Final = 240
 
 _BY_CODE: Final = {code: name for name, code in {**PHASES, **COUNTS}.items()}
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_FIGURE: Final = re.compile(r"([A-Z]+)([0-9a-z]+)")
+FIGURE: Final = re.compile(r"([A-Z]+)([0-9a-z]+)")
+"""A code and its number."""
 
 
 @attrs.frozen
@@ -78,8 +79,8 @@ class Figures:
         """Return the figures as in a manifest's name, as many as fit into ``room`` characters."""
         text = ""
         codes = {name: COUNTS[name] for name in COUNTS if name in self.counts}
-        found = [f"{code}{_base_36(self.counts[name])}" for name, code in codes.items()]
-        times = [f"{PHASES[phase]}{_base_36(ms)}" for phase, ms in self.phase_ms.items() if ms]
+        found = [f"{code}{base_36(self.counts[name])}" for name, code in codes.items()]
+        times = [f"{PHASES[phase]}{base_36(ms)}" for phase, ms in self.phase_ms.items() if ms]
         for figure in (*times, *found):
             if len(text) + len(figure) > room:
                 break
@@ -89,7 +90,7 @@ class Figures:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Inverse of `text`."""
-        found = {_BY_CODE.get(code): int(n, 36) for code, n in _FIGURE.findall(text)}
+        found = {_BY_CODE.get(code): int(n, 36) for code, n in FIGURE.findall(text)}
         return cls(
             counts={name: found[name] for name in COUNTS if name in found},
             phase_ms={name: found[name] for name in PHASES if name in found},
@@ -105,7 +106,8 @@ NONE: Final = Figures()
 """No figures, as of a manifest that an older release wrote."""
 
 
-def _base_36(number: int) -> str:
+def base_36(number: int) -> str:
+    """Return a number that is not negative in base 36."""
     text = ""
     while number or not text:
         number, digit = divmod(number, 36)

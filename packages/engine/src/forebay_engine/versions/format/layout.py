@@ -188,15 +188,18 @@ def marker_name(made: Coordinates) -> str:
     return f"{made.folder}/marker-{made.attempt()}"
 
 
-def manifest_name(made: Coordinates, batch_ms: int, size: int, figures: Figures = NONE) -> str:
+def manifest_name(
+    made: Coordinates, batch_ms: int, size: int, figures: Figures = NONE, clocks: str = ""
+) -> str:
     """Return the name of a manifest.
 
     It contains the size, so that a listing distinguishes a torn manifest from a whole one, the
-    batch's time, so that a listing shows whether the query's checkpoint knows this batch, and
-    figures, so that it shows what the batch took and made.
+    batch's time, so that a listing shows whether the query's checkpoint knows this batch,
+    ``clocks`` (`named_clocks`), so that a listing is enough for the next watermark, and figures, so
+    that it shows what the batch took and made.
     """
     begin, end = f"manifest-{made.text()}-{batch_ms}", f"-{size}"
-    text = figures.text(MOST_CHARACTERS - len(begin) - len(end) - 1)
+    text = clocks + figures.text(MOST_CHARACTERS - len(begin) - len(clocks) - len(end) - 1)
     return f"{made.folder}/{begin}{text and '-'}{text}{end}"
 
 

@@ -10,6 +10,7 @@ import attrs
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import Figures, figures_of
 from forebay_engine.versions.format.layout import Coordinates
+from forebay_engine.versions.format.named_clocks import clocks_text
 from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
 from forebay_state_api.contract.file_names import version_of
 from forebay_state_api.contract.files import StateFile
@@ -163,7 +164,10 @@ def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
 def put_manifest(storage: ObjectStorage, manifest: Manifest) -> str:
     """Make a manifest durable (one request); return its name."""
     data = manifest.sealed()
-    name = layout.manifest_name(manifest.made, manifest.batch_ms, len(data), manifest.figures)
+    clocks = clocks_text(manifest.times)
+    name = layout.manifest_name(
+        manifest.made, manifest.batch_ms, len(data), manifest.figures, clocks
+    )
     storage.put(name, data)
     return name
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import Figures
 from forebay_engine.versions.format.layout import Coordinates
+from forebay_engine.versions.format.named_clocks import clocks_of
 from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.contract.file_names import version_of
 from forebay_state_api.contract.object_storage import ObjectInfo
@@ -36,12 +37,17 @@ class Made:
     modified: datetime
     """When it was written, by the store's clock."""
     encoded: str = ""
-    """The text of `figures`."""
+    """The text of `clocks` and `figures`."""
 
     @property
     def figures(self) -> Figures:
         """The figures of the commit; a marker has no figures."""
         return Figures.parse(self.encoded)
+
+    @property
+    def clocks(self) -> Mapping[str, Any] | None:
+        """The clocks in the name, as in `Manifest.times`; ``None`` if it has none."""
+        return clocks_of(self.encoded)
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
