@@ -91,7 +91,7 @@ def test_outside_a_worker_no_variable_is_set(monkeypatch):
     assert HIDES not in os.environ
     # What pyspark before 4.0 sends: the worker's own frames, then the sentence.
     assert text.startswith("Traceback")
-    assert "engine" not in text
+    assert "forebay_engine" not in text
     assert "The above exception" not in text
 
 
