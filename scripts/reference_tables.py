@@ -12,7 +12,7 @@ from forebay_compaction_ray.events import EVENTS, REPORTED
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_engine.calls.wait_metrics import WAIT
 from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
-from forebay_state_api.metrics.calls import Counts
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import CORE, PREFIX, Setting
@@ -31,7 +31,7 @@ def tables() -> dict[str, list[list[str]]]:
         "keyed metrics": _metrics(KEYED),
         "phases": _named("phase", {phase.value: phase.meaning for phase in Phase}),
         "engine metrics": _named("number", described(EngineMetrics)),
-        "counts": _named("count", described(Counts)),
+        "counts": _named("count", described(CallMetrics)),
         "wait metrics": _metrics(WAIT),
         "gateway metrics": _metrics(GATEWAY),
         "client metrics": _metrics(REPORTED),

@@ -33,8 +33,9 @@ def import_on_first_use(package: str) -> bool:
         if name == "__all__":  # asked for by `from package import *`
             return sorted(homes())
         if name not in homes():
-            text = f"module {package!r} has no attribute {name!r}"
-            raise AttributeError(text, name=name, obj=module)
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}", name=name, obj=module
+            )
         found = getattr(import_module(homes()[name]), name)
         setattr(module, name, found)
         return found
