@@ -77,7 +77,7 @@ _REPLACEMENTS: Final[Sequence[tuple[Any, str, Any]]] = (
     (PhaseClock, "seconds", _no_figures),
     (SubtaskMetrics, "note_access", _nothing),
     (GuardedTable, "_timed", _untimed),
-    (DeclaredState, "_read_batch", _read_batch),
+    (DeclaredState, "read_batch", _read_batch),
     # Counts.
     (DeclaredState, "_touched", _none_touched),
     (SubtaskMetrics, "counted", _uncounted),

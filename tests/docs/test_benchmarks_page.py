@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,13 @@ def test_the_page_on_remote_compaction_has_a_place_too():
 def test_all_that_measure_are_looked_at():
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert sorted(sections().values()) == sorted(re.findall(r"<!-- ([a-z-]+): begin -->", page))
+
+
+@pytest.mark.long
+def test_every_command_finds_what_it_imports_and_replaces():
+    """Except the peers that run on Flink, which is not installed here."""
+    modules = [file.stem for file in FOLDER.glob("[!_]*.py") if "flink" not in file.stem]
+    imports = "".join(f"import benchmarks.{name}\n" for name in sorted(modules))
+    command = [sys.executable, "-c", imports]
+    done = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
