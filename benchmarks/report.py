@@ -20,6 +20,7 @@ from rich.markdown import Markdown
 README: Final = Path(__file__).with_name("README.md")
 PACKAGES: Final = (
     "forebay-state-api",
+    "forebay-engine",
     "forebay-backend-heap",
     "forebay-backend-lsm",
     "forebay-compaction-ray",
