@@ -14,7 +14,7 @@ Each run draws the same examples; set ``example_seed`` and ``example_factor`` in
 run by default to search further. `StateBackend.capabilities` decides which optional tests run. A
 failure names the broken promise, and prints the history that shows it.
 
-The kit alone needs pytest and hypothesis: ``pip install 'forebay-testing[kit]'``.
+Only the kit needs pytest and hypothesis: ``pip install 'forebay-testing[kit]'``.
 """
 
 from __future__ import annotations

@@ -512,7 +512,7 @@ class FunctionHarness:
         """Return a function that checks emitted rows and applies the schema's names and types."""
         raise ConfigurationError(
             f"schema={schema!r:.300} is checked with the types of Spark: import FunctionHarness "
-            "from forebay_spark_runtime.testing (pip install forebay-spark-runtime)"
+            "from forebay_spark_runtime.testing (pip install 'forebay-spark-runtime[testing]')"
         )
 
     def _admit(self, row: Any) -> None:
