@@ -1,7 +1,7 @@
 """Broadcast inputs on Spark: every subtask gets every row, whatever runs, stops or is rescaled.
 
-By default ``engine/test_broadcast.py`` has timers that fire before the rules of their batch, and at
-the end of a bounded DataFrame.
+By default ``packages/engine/tests/execution/test_broadcast.py`` has timers that fire before the
+rules of their batch, and at the end of a bounded DataFrame.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_a_batch_that_is_repeated_asks_under_the_same_keys(stage, tmp_path, back
     assert len({keys[0] for keys in found.values()}) == len(rows)
 
 
-@pytest.mark.slow  # by default: engine/test_record_ends.py, and a record alone in test_connect.py
+@pytest.mark.slow  # by default: test_record_ends.py of engine, and a record alone in test_connect
 def test_a_record_past_its_time_becomes_an_error_row(stage, tmp_path):
     # One row waits for ever; five seconds are more than any other needs.
     stage.put(*[{"user": f"u{n % 7}", "n": n} for n in range(21) if n % 7 != 3 or n == 3])

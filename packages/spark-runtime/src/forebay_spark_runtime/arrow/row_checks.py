@@ -110,7 +110,7 @@ class RowTests(CheckedRows):
             "others": self._rows,
             "add_other": self._rows.append,
         }
-        exec(text, names)  # noqa: S102 - see `value_tests`
+        exec(text, names)  # noqa: S102 - see `value_checks`
         self.passes, self.add_usual = names["passes"], names["add_usual"]
 
     def __len__(self) -> int:

@@ -136,7 +136,7 @@ class RowWriter:
         return self._order.as_tuple(row)
 
     def columns_of_passed(self, columns: Sequence[list[Any]]) -> list[Any]:
-        """Return the columns of rows that have passed the test of `value_tests`, column by column.
+        """Return the columns of rows that have passed the test of `value_checks`, column by column.
 
         Their classes are not looked at again.
         """
@@ -211,7 +211,7 @@ class RowWriter:
 
 
 def _passed_column(values: list[Any], kind: Any) -> Any:
-    """Return a column of rows that have passed the test of `value_tests`."""
+    """Return a column of rows that have passed the test of `value_checks`."""
     if pa.types.is_signed_integer(kind):
         try:  # in half the time that pyarrow takes
             packed = struct.pack(f"{len(values)}{_CODES[kind.bit_width]}", *values)
