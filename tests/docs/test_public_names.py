@@ -22,7 +22,7 @@ TEXTS = [
     *ROOT.glob("*.md"),
     *ROOT.glob("docs/[!d]*/*.md"),  # decisions are for contributors
     *ROOT.glob("packages/*/README.md"),
-    *ROOT.glob("examples/*"),
+    *ROOT.glob("examples/*.*"),
     *ROOT.glob("tests/third_party_*/*.py"),
     *ROOT.glob("typing_tests/*.py"),
 ]

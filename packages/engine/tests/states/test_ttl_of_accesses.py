@@ -15,6 +15,7 @@ from forebay_testing.backends.ttl import DEFAULT, EMPTY, READS, TTL, WRITES, WRI
 from ..subjects import OnHeap, OnReference
 
 
+@pytest.mark.filterwarnings("ignore:operator .* mixes asynchronous:RuntimeWarning")
 class TtlOfAccesses(TtlSubject):
     def test_what_was_dropped_is_logged(self, with_ttl, caplog):
         job = with_ttl()
