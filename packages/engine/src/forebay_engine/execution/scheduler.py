@@ -803,4 +803,4 @@ def _no_loop() -> bool:
 
 
 def _nothing(_: object) -> None:
-    """Do nothing; a placeholder in the order of callbacks."""
+    """Do nothing: the callback keeps its turn among the others."""
