@@ -11,6 +11,6 @@ NOT_AWAITED: Final = (
 )
 
 
-def not_awaited(kind: str) -> StateAccessError:
+def not_awaited_error(kind: str) -> StateAccessError:
     """Return the error for an awaitable of class ``kind`` that was used as its result."""
     return StateAccessError(f"a {kind} was used where its result was meant: {NOT_AWAITED}")

@@ -25,7 +25,7 @@ from forebay_engine.execution.arguments import (
     checked_parallelism,
     checked_restore,
     checked_uid,
-    no_event_time,
+    event_time_missing_error,
 )
 from forebay_engine.execution.pickling import naming_files, pickled_function, unpickled
 from forebay_engine.execution.record_calls import CallTry
@@ -551,7 +551,7 @@ def _check_descriptor(descriptor: Any) -> None:
 def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> list[timedelta]:
     """Return the lateness of each input."""
     if event_time is None and allowed_lateness is not None:
-        raise no_event_time(uid)
+        raise event_time_missing_error(uid)
     is_pair = isinstance(allowed_lateness, list | tuple)
     if is_pair and len(allowed_lateness) != _INPUTS:
         raise ConfigurationError(

@@ -10,7 +10,7 @@ import click
 from forebay_cli.options.operators import operator_options
 from forebay_cli.output.report import json_option, print_json
 from forebay_engine.versions.cleaning.deleted_figures import KEPT_VERSIONS
-from forebay_engine.versions.format.directory_contents import nothing_stored
+from forebay_engine.versions.format.directory_contents import nothing_stored_error
 from forebay_engine.versions.format.manifest import read_manifest
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError
@@ -49,7 +49,7 @@ def explain(*, batch: int | None, read: ReadFrom, as_json: bool) -> None:
     listing = list_operator(storage)
     timeline = _timeline(storage, listing, batch)
     if not timeline.versions:
-        raise nothing_stored(storage, read.uid)
+        raise nothing_stored_error(storage, read.uid)
     version = _chosen(timeline, batch, storage.url)
     evidence = Evidence.of(version, timeline, _manifest(storage, version))
     if evidence is None:

@@ -10,7 +10,7 @@ import click
 
 from forebay_cli.options.conf import conf_values
 from forebay_cli.options.state_directory import state_dir_option, state_directory
-from forebay_engine.versions.format.directory_contents import no_such_operator
+from forebay_engine.versions.format.directory_contents import unknown_operator_error
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_processor.observing.operators import StoredOperator, stored_operators
 from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
@@ -72,7 +72,7 @@ def operators_in(
     """Return all operators with these names, at least one; raises `ConfigurationError`."""
     found = stored_operators(root, query=query, uid=uid)
     if not found:
-        raise no_such_operator(root, query, uid)
+        raise unknown_operator_error(root, query, uid)
     return found
 
 

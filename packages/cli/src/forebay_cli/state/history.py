@@ -13,7 +13,7 @@ from forebay_cli.state.shown_state import finality_text, print_rows
 from forebay_cli.state.source import StateSource, namespace_option, state_source
 from forebay_engine.versions.choosing.finality import Shown, is_final
 from forebay_engine.versions.choosing.heads import list_heads
-from forebay_engine.versions.choosing.opening import incomplete, is_complete
+from forebay_engine.versions.choosing.opening import incomplete_version_error, is_complete
 from forebay_engine.versions.choosing.pins import list_pins
 from forebay_engine.versions.choosing.recovery import read_recovery
 from forebay_engine.versions.choosing.timeline import begun_versions
@@ -88,9 +88,9 @@ def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
                 faults += partly
                 partly.clear()
         elif listing.torn:
-            faults.append(str(incomplete(listing, source.read.uid, storage.url)))
+            faults.append(str(incomplete_version_error(listing, source.read.uid, storage.url)))
         else:
-            partly.append(str(incomplete(listing, source.read.uid, storage.url)))
+            partly.append(str(incomplete_version_error(listing, source.read.uid, storage.url)))
     return stored[::-1], faults[::-1]
 
 

@@ -18,7 +18,7 @@ from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.choosing.timeline import newest_complete
 from forebay_engine.versions.cleaning.janitor import Janitor, JanitorPass
 from forebay_engine.versions.cleaning.storage_probe import ProbeFinding, examine
-from forebay_engine.versions.format.directory_contents import nothing_stored
+from forebay_engine.versions.format.directory_contents import nothing_stored_error
 from forebay_engine.versions.format.epochs import list_epochs
 from forebay_state_api.errors import UnknownPluginError
 from forebay_state_api.plugins import plugins
@@ -73,7 +73,7 @@ def _swept(read: ReadFrom, retention: int, min_age: timedelta, *, dry_run: bool)
     epochs = list_epochs(storage)
     newest, version = epochs.newest(), newest_complete(storage, epochs)
     if newest is None or version is None:
-        raise nothing_stored(storage, read.uid)
+        raise nothing_stored_error(storage, read.uid)
     with shown_progress() as progress:
         sweeper = Janitor(
             storage,

@@ -13,7 +13,7 @@ from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
 from forebay_engine.versions.choosing.heads import Head, list_heads, recovery_for
 from forebay_engine.versions.choosing.recovery import put_recovery, read_recovery
-from forebay_engine.versions.format.directory_contents import nothing_stored
+from forebay_engine.versions.format.directory_contents import nothing_stored_error
 from forebay_engine.versions.format.epochs import Epochs, list_epochs
 from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_processor.reading.feed import ChangeFeed
@@ -41,7 +41,7 @@ def recover(*, choose: str | None, read: ReadFrom, as_json: bool) -> None:
     epochs = list_epochs(storage)
     heads = list_heads(storage, epochs)
     if not heads:
-        raise nothing_stored(storage, read.uid)
+        raise nothing_stored_error(storage, read.uid)
     if choose is None:
         _show(read, heads, epochs, as_json=as_json)
         return

@@ -26,7 +26,7 @@ from forebay_engine.versions.choosing.savepoints import (
 )
 from forebay_engine.versions.choosing.timeline import newest_complete
 from forebay_engine.versions.format import layout
-from forebay_engine.versions.format.directory_contents import nothing_stored
+from forebay_engine.versions.format.directory_contents import nothing_stored_error
 from forebay_engine.versions.format.epochs import list_epochs
 from forebay_engine.versions.format.folder import OperatorStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
@@ -177,5 +177,5 @@ def _release_fork(root: ObjectStorage, source: StoredOperator, holder: str) -> N
 def _newest(storage: OperatorStorage, uid: str) -> int:
     newest = newest_complete(storage, list_epochs(storage))
     if newest is None:
-        raise nothing_stored(storage, uid)
+        raise nothing_stored_error(storage, uid)
     return newest.version

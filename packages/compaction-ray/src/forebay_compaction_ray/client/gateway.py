@@ -133,7 +133,7 @@ class Gateway:
             answer = self._exchange(channel, method, pack(message), self._timeout_s + wait_s)
             found = read(unpack(answer))
         except MalformedMessageError as error:
-            raise self._silent(channel, f"gave no answer: {error}") from error
+            raise self._unreachable_error(channel, f"gave no answer: {error}") from error
         except RefusedError:
             self._answered()
             raise
@@ -154,7 +154,7 @@ class Gateway:
                 raise refused from error
             told = str(error.details()).rstrip(".")
             what = f"cannot be reached: {error.code().name}: {told}{_hint(told, self._credentials)}"
-            raise self._silent(channel, what) from error
+            raise self._unreachable_error(channel, what) from error
         except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
             raise UnreachableError(f"the connection to {self.address} was closed") from error
 
@@ -162,7 +162,7 @@ class Gateway:
         with self._lock:
             self._reach, self._rest_s = self._reach.after(Call.ANSWERED), _FIRST_REST_S
 
-    def _silent(self, channel: grpc.Channel, what: str) -> UnreachableError:
+    def _unreachable_error(self, channel: grpc.Channel, what: str) -> UnreachableError:
         """Return the error of a call that no gateway answered, and give up its connection.
 
         The fault of a connection that was given up before says nothing about the present one.

@@ -119,7 +119,7 @@ class Gateways:
         if above := submission.excess({"message_bytes": MESSAGE_BYTES, **greeting.limits}):
             raise RefusedError("too_large", f"above its limits: {above}")
         if not self._has_mark(greeting, submission.storage):
-            raise another_directory(
+            raise wrong_directory_refusal(
                 greeting, submission.storage, self._here.storage.url, self._mark
             )
 
@@ -136,7 +136,9 @@ class Gateways:
         return self._mark == theirs
 
 
-def another_directory(greeting: Greeting, name: str, url: str, mark: str | None) -> RefusedError:
+def wrong_directory_refusal(
+    greeting: Greeting, name: str, url: str, mark: str | None
+) -> RefusedError:
     """Return the refusal of a gateway whose storage does not have the ``mark`` of the state's url.
 
     It may pass if the gateway itself has a problem with the storage.

@@ -21,7 +21,7 @@ from forebay_cli.output.terminal import one_line
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.addresses import address_of
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.client.gateways import another_directory
+from forebay_compaction_ray.client.gateways import wrong_directory_refusal
 from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import SETTINGS, client_credentials
 from forebay_compaction_ray.protocol import RefusedError
@@ -90,7 +90,7 @@ def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStora
             f"{found['problem']}"
         )
     if found["mark"] != (mark or storage_mark.read(storage)):
-        refused = another_directory(greeting, name, storage.url, mark)
+        refused = wrong_directory_refusal(greeting, name, storage.url, mark)
         raise ConfigurationError(f"the gateway {address} cannot be used: {refused}")
 
 

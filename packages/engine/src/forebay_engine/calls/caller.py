@@ -143,7 +143,7 @@ class Caller:
         if slot.attempt == 1 and self.policy.timeout is not None:
             end = started + self.policy.timeout
         if started >= end:
-            return None, self._no_time("timeout", self.policy.timeout), end
+            return None, self._no_time_error("timeout", self.policy.timeout), end
         answer, error = await self._try(slot, argument, started, end)
         return answer, error, end
 
@@ -175,7 +175,7 @@ class Caller:
         self.end()
         slot.deadline = slot.hedge_at = NEVER
         if slot.expired:
-            error = self._out_of_time(slot, error, overall=deadline >= end)
+            error = self._timeout_error(slot, error, overall=deadline >= end)
         self._took(self.now() - started)
         if self.stopped:
             raise asyncio.CancelledError
@@ -200,7 +200,7 @@ class Caller:
         self.counts.latency.add(self.took)
         self.took.clear()
 
-    def _out_of_time(
+    def _timeout_error(
         self, slot: WorkerSlot, error: BaseException | None, *, overall: bool
     ) -> TimeoutError:
         """Return the error of a call that timed out, whatever its function did afterwards."""
@@ -208,11 +208,11 @@ class Caller:
         _take_back(slot)
         self.counts.timeouts += 1
         limit = self.policy.timeout if overall else self.policy.try_timeout
-        late = self._no_time("timeout" if overall else "try_timeout", limit)
+        late = self._no_time_error("timeout" if overall else "try_timeout", limit)
         late.__cause__ = error
         return late
 
-    def _no_time(self, which: str, limit: float | None) -> TimeoutError:
+    def _no_time_error(self, which: str, limit: float | None) -> TimeoutError:
         return TimeoutError(f"no answer within the {which} of {limit:g} s")
 
     async def _turn(self) -> None:

@@ -72,7 +72,7 @@ class _Opened:
                 await self._closing.wait()
         except BaseException as error:  # noqa: BLE001 - the task that awaits the client gets it
             if not self._ready.done():
-                self._ready.set_exception(_failed(self._source, error))
+                self._ready.set_exception(_client_error(self._source, error))
             elif not isinstance(error, asyncio.CancelledError):
                 trace = encodable("".join(traceback.format_exception(error)))
                 _log.warning("closing the client of %s failed: %s", self._name, trace)
@@ -98,7 +98,7 @@ async def _entered(resources: Resources, source: str) -> AsyncIterator[Any]:
         )
 
 
-def _failed(source: str, error: BaseException) -> Exception:
+def _client_error(source: str, error: BaseException) -> Exception:
     if isinstance(error, ConfigurationError):
         return error
     failure = FunctionError(f"{source} raised {type(error).__name__}: {error}")

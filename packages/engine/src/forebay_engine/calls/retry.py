@@ -76,7 +76,7 @@ class RecordTries:
         self.laters = 0
 
 
-def _failed(name: str, raised: Exception, about: object) -> FunctionError:
+def _policy_error(name: str, raised: Exception, about: object) -> FunctionError:
     """Return the error for a failed function of the policy, which is not retried."""
     error = f"{type(raised).__name__}: {raised}"
     return FunctionError(f"Retry.{name} raised {error} for {reprlib.repr(about)}")
@@ -100,7 +100,7 @@ class RetryPolicy:
         try:
             verdict = self._retry.on_result(answer)
         except Exception as raised:
-            raise _failed("on_result", raised, answer) from raised
+            raise _policy_error("on_result", raised, answer) from raised
         if verdict is False:
             return None
         return ValueError(f"on_result refused the answer {reprlib.repr(answer)}"), verdict
@@ -139,7 +139,7 @@ class RetryPolicy:
         try:
             verdict = on(error)
         except Exception as raised:
-            raise _failed("on", raised, error) from raised
+            raise _policy_error("on", raised, error) from raised
         if not isinstance(verdict, bool | int | float | timedelta):
             raise ConfigurationError(
                 f"Retry.on returned {verdict!r}; it returns a bool, or a delay in seconds"

@@ -135,7 +135,7 @@ def checked_error_limit(on_error: object, error_limit: object, uid: str) -> int 
     return error_limit
 
 
-def no_event_time(uid: str) -> ConfigurationError:
+def event_time_missing_error(uid: str) -> ConfigurationError:
     """Return the error for lateness without event times."""
     return ConfigurationError(
         f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"

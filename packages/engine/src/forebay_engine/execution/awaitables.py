@@ -362,11 +362,11 @@ def loop_wait(awaits: Awaits, awaited: Any) -> LoopWait | None:
     if not getattr(awaited, "_asyncio_future_blocking", None):
         return None
     if awaited.get_loop() is not awaits.loop:
-        raise of_another_loop(awaited)
+        raise wrong_loop_error(awaited)
     return LoopWait(awaits, awaited)
 
 
-def of_another_loop(awaited: Any) -> RuntimeError:
+def wrong_loop_error(awaited: Any) -> RuntimeError:
     """Return the error for a future of another loop."""
     return RuntimeError(f"{awaited!r:.200} belongs to another event loop")
 

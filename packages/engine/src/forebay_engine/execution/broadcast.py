@@ -90,7 +90,7 @@ class BroadcastInput(BroadcastAccess):
             scheduler.progress.run_until(lambda future=future: future._done)  # type: ignore[misc]
 
 
-def undeclared(descriptor: object, uid: str) -> ConfigurationError:
+def undeclared_state_error(descriptor: object, uid: str) -> ConfigurationError:
     """Return the error for a visit of a state that `open` has not declared."""
     return ConfigurationError(
         f"operator {uid!r}: apply_to_keyed_state takes the descriptor of a state that open() "

@@ -16,7 +16,7 @@ from forebay_engine.calls.caller import NoClient
 from forebay_engine.execution.access_warnings import AccessWarnings
 from forebay_engine.execution.awaitables import loop_of_thread
 from forebay_engine.execution.awaited_calls import check_called, note_call
-from forebay_engine.execution.broadcast import BroadcastInput, undeclared
+from forebay_engine.execution.broadcast import BroadcastInput, undeclared_state_error
 from forebay_engine.execution.declared_attributes import declared_calls
 from forebay_engine.execution.declared_state import (
     DeclaredState,
@@ -40,10 +40,10 @@ from forebay_engine.execution.subtask_states import SubtaskStates
 from forebay_engine.execution.task_clients import CallClients, TaskClients
 from forebay_engine.execution.task_thread import (
     GuardedContext,
-    on_another_thread,
     others_live,
     unwatch,
     watch,
+    wrong_thread_error,
 )
 from forebay_engine.execution.user_code import UserCode
 from forebay_engine.isolation.isolating_scheduler import IsolatingScheduler
@@ -497,7 +497,7 @@ class Engine:
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return a call of the running record, which is made when it is awaited."""
         if not self.scheduler.is_task_thread():
-            raise on_another_thread()
+            raise wrong_thread_error()
         check_called(fn)
         record = self.scheduler.current_record()
         call: Any = self._made(fn, args, kwargs)
@@ -534,7 +534,7 @@ class Engine:
         """Run ``fn`` for every key that has a state, as records; nothing else is in flight."""
         visited = self.states.get(getattr(descriptor, "name", ""))
         if visited is None or disagreement(visited.descriptor, descriptor) is not None:
-            raise undeclared(descriptor, self.context.operator_uid)
+            raise undeclared_state_error(descriptor, self.context.operator_uid)
         scheduler = self.scheduler
         before, scheduler.side = scheduler.side, len(self._methods)
         scheduler.fails_batch = True

@@ -206,10 +206,10 @@ class Progress:
             finally:
                 clock.switch(before)
             if not answered:
-                raise self._unanswered()
+                raise self._unanswered_error()
             return
         if not others_live(self._scheduler.task_thread):
-            raise self._stuck("and no other thread lives that could")
+            raise self._stuck_error("and no other thread lives that could")
         left = self._left_s()
         timeout = self._drain_timeout_s if left is None else min(left, self._drain_timeout_s)
         try:
@@ -219,7 +219,7 @@ class Progress:
             if timeout == left:
                 return  # a record is late
             limit = f"within the drain timeout of {self._drain_timeout_s:g} s"
-            raise self._stuck(limit) from None
+            raise self._stuck_error(limit) from None
         arrival()
 
     def _loop_may_wake(self, awaits: Awaits) -> bool:
@@ -232,7 +232,7 @@ class Progress:
 
     # -- failures -----------------------------------------------------------------------------
 
-    def _stuck(self, why: str) -> FunctionError:
+    def _stuck_error(self, why: str) -> FunctionError:
         """Return the error for futures that cannot complete, or that did not in time."""
         busy = self._scheduler.busy
         self._blame(next(iter(busy.values()), None))
@@ -241,7 +241,7 @@ class Progress:
             f"{len(busy)} record(s) wait in this subtask"
         )
 
-    def _unanswered(self) -> FunctionError:
+    def _unanswered_error(self) -> FunctionError:
         """Return the error for futures of the loop that took longer than the drain timeout."""
         scheduler = self._scheduler
         record = next((one for one in scheduler.busy.values() if one.open), None)

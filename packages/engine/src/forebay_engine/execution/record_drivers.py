@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from forebay_engine.execution.record_steps import RecordSteps, cancelled
+from forebay_engine.execution.record_steps import RecordSteps, record_cancelled_error
 from forebay_engine.execution.returned_rows import give_out
 from forebay_engine.execution.scheduler import FRESH
 from forebay_state_api.job.futures import check_awaited
@@ -47,7 +47,7 @@ def run_drivers(  # noqa: PLR0917 - the first two are bound
         except StopIteration:  # all records have been run
             return
         except asyncio.CancelledError as error:
-            scheduler.fail_record(cancelled(error))
+            scheduler.fail_record(record_cancelled_error(error))
             continue
         try:
             _suspend(host, driver, awaited)
@@ -96,7 +96,7 @@ def run_apart(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
                 scheduler.leave()
             return False
         except asyncio.CancelledError as error:
-            raise cancelled(error) from error
+            raise record_cancelled_error(error) from error
         record = scheduler.current or scheduler.current_record()
         record.driver = steps = RecordSteps(awaits, record, coroutine, take)
         steps.wait_for(awaited)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from forebay_engine.calls.idempotency import idempotency_key
-from forebay_engine.execution.task_thread import on_another_thread
+from forebay_engine.execution.task_thread import wrong_thread_error
 from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.errors import StateAccessError
 
@@ -38,7 +38,7 @@ class RecordKeys:
     def of_current_record(self) -> str:
         """Return the running record's key; made once for each record."""
         if not self._scheduler.is_task_thread():
-            raise on_another_thread()
+            raise wrong_thread_error()
         record = self._scheduler.current_record()
         if record.idempotency_key is None:
             record.idempotency_key = self._made(record)

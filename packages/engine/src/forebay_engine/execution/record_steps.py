@@ -38,7 +38,7 @@ class RecordCancelledError(Exception):
     """A record's function ended in `asyncio.CancelledError`."""
 
 
-def cancelled(error: asyncio.CancelledError) -> RecordCancelledError:
+def record_cancelled_error(error: asyncio.CancelledError) -> RecordCancelledError:
     """Return the error of a record that was cancelled by its own code."""
     reason = f" ({error})" if str(error) else ""
     return RecordCancelledError(
@@ -182,7 +182,7 @@ class RecordSteps:
         except asyncio.CancelledError as cancellation:
             self._end_without_result()
             if not self._closing:
-                raise cancelled(cancellation) from cancellation
+                raise record_cancelled_error(cancellation) from cancellation
         except BaseException:
             self._end_without_result()
             raise

@@ -22,8 +22,8 @@ from forebay_engine.execution.awaitables import (
     LoopWait,
     Scope,
     loop_wait,
-    of_another_loop,
     raise_unread,
+    wrong_loop_error,
 )
 from forebay_engine.execution.awaited_calls import raise_unawaited
 from forebay_engine.execution.cancelling import (
@@ -389,7 +389,7 @@ class Scheduler:
         awaits = self.awaits
         assert awaits is not None
         if future.get_loop() is not awaits.loop:
-            raise of_another_loop(future)
+            raise wrong_loop_error(future)
         tail = self.tail
         if tail is not _ORDERED:
             if tail._done and sys.getrefcount(self.done) == _UNSHARED and record is self.current:

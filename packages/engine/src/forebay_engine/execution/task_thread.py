@@ -47,7 +47,7 @@ class GuardedContext:
     @property
     def _key(self) -> Any:
         if not self._is_task_thread():
-            raise on_another_thread()
+            raise wrong_thread_error()
         return self._context._key
 
     @property
@@ -68,7 +68,7 @@ class GuardedContext:
         return checked
 
 
-def on_another_thread() -> StateAccessError:
+def wrong_thread_error() -> StateAccessError:
     """Return the error for an access from a thread that is not the task thread."""
     return StateAccessError(
         f"a state, a timer or ctx was used on thread {threading.current_thread().name!r}: they "

@@ -86,7 +86,7 @@ def fails_alone(error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, MemoryError)
 
 
-def too_many(where: str, limit: int, first: list[FailedRecord]) -> FunctionError:
+def too_many_failures_error(where: str, limit: int, first: list[FailedRecord]) -> FunctionError:
     """Return the error for more failed records than ``error_limit`` allows."""
     shown = "".join(f"\n  {one}" for one in first)
     return FunctionError(

@@ -21,10 +21,10 @@ from forebay_engine.isolation.failed_record import (
     ErrorRows,
     FailedRecord,
     fails_alone,
-    too_many,
+    too_many_failures_error,
 )
 from forebay_engine.isolation.journal import Journal, undo
-from forebay_state_api.job.future_errors import of_failed_record
+from forebay_state_api.job.future_errors import failed_record_error
 from forebay_state_api.job.futures import Dropped
 
 
@@ -238,11 +238,11 @@ class IsolatingScheduler(Scheduler):
             cancelling.close_by_force(record)
             self._drop_apart(record, record.error)
         else:
-            self._fail_step(record, self._late(record, deadlines))
+            self._fail_step(record, self._timeout_error(record, deadlines))
         if not record.open:
             self._finish(record)
 
-    def _late(self, record: Any, deadlines: RecordDeadlines) -> RecordTimeoutError:
+    def _timeout_error(self, record: Any, deadlines: RecordDeadlines) -> RecordTimeoutError:
         return RecordTimeoutError(
             f"it took longer than record_timeout={deadlines.limit_s:g} s, and waits for "
             f"{self.waited_for(record)}"
@@ -311,9 +311,9 @@ class IsolatingScheduler(Scheduler):
         if len(self._first) < SHOWN_FAILURES:
             self._first.append(row)
         if self.counters.failed > self._error_limit:
-            raise too_many(self.describe(), self._error_limit, self._first)
+            raise too_many_failures_error(self.describe(), self._error_limit, self._first)
         return row
 
 
 def _follow(key: Any) -> None:
-    raise of_failed_record(key)
+    raise failed_record_error(key)

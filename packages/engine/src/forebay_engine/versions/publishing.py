@@ -204,7 +204,7 @@ def first_import(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
             return RunVersion(version=1, run_key=entry.run_key)
         truncated = listing if listing.torn else truncated
     if truncated is not None:
-        raise opening.incomplete(truncated, uid_of(storage), storage.url)
+        raise opening.incomplete_version_error(truncated, uid_of(storage), storage.url)
     return None
 
 
@@ -322,7 +322,7 @@ def _check_continued(
         return
     continued = timeline_version(storage, newest.run_key, target.version)
     if continued is None or continued.run_key != run.key:
-        raise _taken(storage, uid)
+        raise _taken_error(storage, uid)
 
 
 def _take_back(storage: ObjectStorage, made: Coordinates, saved: Savepoint | None) -> None:
@@ -339,10 +339,10 @@ def _take_back(storage: ObjectStorage, made: Coordinates, saved: Savepoint | Non
 def _check_newest(epochs: Epochs, run: RunIdentity, storage: ObjectStorage, uid: str) -> None:
     newest = epochs.newest()
     if newest is None or newest.run_key != run.key:
-        raise _taken(storage, uid)
+        raise _taken_error(storage, uid)
 
 
-def _taken(storage: ObjectStorage, uid: str) -> FencedError:
+def _taken_error(storage: ObjectStorage, uid: str) -> FencedError:
     return FencedError(
         f"the state of operator {uid!r} in {storage.url} was taken by another run while the import "
         "published its version: stop the query, then import again"

@@ -120,7 +120,7 @@ class PinnedVersion:
         if renew_pin(source.storage, self.pin_id, now=datetime.now(UTC)):
             return
         if not is_stored(source.storage, self.position):
-            raise self._gone(source)
+            raise self._gone_error(source)
 
     def open(self, groups: KeyGroupRange) -> Snapshot:
         """Open the version's part of some key groups, with a pin of its own."""
@@ -134,10 +134,10 @@ class PinnedVersion:
                 part=VersionPart(groups, self.now_us),
             )
         except VersionGoneError as error:
-            raise self._gone(source) from error
+            raise self._gone_error(source) from error
 
-    def _gone(self, source: ReadFrom) -> VersionGoneError:
-        return source.gone(
+    def _gone_error(self, source: ReadFrom) -> VersionGoneError:
+        return source.version_gone_error(
             self.position.at,
             f"load() chose it, and it was not read for {self.options.lease}, so that its pin "
             "expired. Call load() again, or keep it for longer with option('lease', '8h')",

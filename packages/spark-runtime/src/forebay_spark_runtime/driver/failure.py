@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
-from forebay_engine.versions.choosing.fencing import two_operators
+from forebay_engine.versions.choosing.fencing import duplicate_uid_error
 from forebay_state_api import errors
 from forebay_state_api.errors import (
     AbandonedTimelineError,
@@ -75,7 +75,7 @@ def error_in(text: str) -> ForebayError | None:
     """Return the first error of Forebay in a text of Spark's."""
     found = _first_in(text)
     if found is None:
-        return same_uid(text)
+        return duplicate_uid_error_in(text)
     kind, rest = found
     end = _SPARKS_LINES.search(rest)
     message, _, trace = rest[: None if end is None else end.start()].partition(TRACEBACK)
@@ -108,12 +108,12 @@ def _all_below(kind: type[ForebayError]) -> Iterator[type[ForebayError]]:
         yield from _all_below(below)
 
 
-def same_uid(text: str) -> ForebayError | None:
+def duplicate_uid_error_in(text: str) -> ForebayError | None:
     """Return the error for two operators of one uid, if ``text`` is Spark's for them."""
     found = _SAME_UID.search(text)
     if found is None:
         return None
-    error = two_operators(found[1])
+    error = duplicate_uid_error(found[1])
     error.location = Location(operator=found[1])
     return error
 
@@ -124,7 +124,7 @@ def explaining_same_uid() -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
-        if (refused := same_uid(str(error))) is not None:
+        if (refused := duplicate_uid_error_in(str(error))) is not None:
             raise refused from None
         raise
 

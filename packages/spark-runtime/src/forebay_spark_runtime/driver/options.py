@@ -16,8 +16,8 @@ from forebay_engine.execution.arguments import (
     checked_max_parallelism,
     checked_parallelism,
     checked_uid,
+    event_time_missing_error,
     is_count,
-    no_event_time,
 )
 from forebay_engine.versions import Checkpoint, RestoreFrom
 from forebay_engine.versions.format.keyed_by import UNKNOWN, KeyedBy
@@ -228,11 +228,11 @@ def checked_event_time(
     """
     if event_time is None:
         if allowed_lateness is not None:
-            raise no_event_time(uid)
+            raise event_time_missing_error(uid)
         return None, 0
     schema = df.schema
     if not isinstance(event_time, str) or event_time not in schema.names:
-        raise no_column(event_time, "of event times", schema.names, uid)
+        raise missing_column_error(event_time, "of event times", schema.names, uid)
     kind = schema[event_time].dataType.simpleString()
     if kind != "timestamp":
         raise ConfigurationError(
@@ -242,7 +242,9 @@ def checked_event_time(
     return event_time, checked_lateness(allowed_lateness, uid)
 
 
-def no_column(name: object, purpose: str, names: Sequence[str], uid: str) -> ConfigurationError:
+def missing_column_error(
+    name: object, purpose: str, names: Sequence[str], uid: str
+) -> ConfigurationError:
     """Return the error for a column that the input does not have; ``purpose`` follows its name."""
     advice = spelled_otherwise(name, names) if isinstance(name, str) else ""
     if isinstance(name, str) and name.partition(".")[0] in names:
@@ -268,7 +270,7 @@ def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
     schema = df.schema
     for name in names:
         if name not in schema.names:
-            raise no_column(name, "to order by", schema.names, uid)
+            raise missing_column_error(name, "to order by", schema.names, uid)
         kind = schema[name].dataType.simpleString()
         if kind.startswith(_UNORDERED) or isinstance(schema[name].dataType, UserDefinedType):
             raise ConfigurationError(
@@ -335,15 +337,15 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
     for name in sorted({*first.settings, *second.settings}):
         if first.settings.get(name) != second.settings.get(name):
             # As `forebay config` shows them: one may be a secret.
-            raise _disagreement(name, *(one.get(PREFIX + name) for one in shown))
+            raise _disagreement_error(name, *(one.get(PREFIX + name) for one in shown))
 
 
 def _agree(what: str, ours: object, theirs: object) -> None:
     if ours != theirs:
-        raise _disagreement(what, ours, theirs)
+        raise _disagreement_error(what, ours, theirs)
 
 
-def _disagreement(what: str, ours: object, theirs: object) -> ConfigurationError:
+def _disagreement_error(what: str, ours: object, theirs: object) -> ConfigurationError:
     return ConfigurationError(
         f"connected inputs are one operator: {what} is {ours!r} on the first and {theirs!r} on the "
         "second keyed()"

@@ -52,7 +52,7 @@ _ENDING_TRIGGERS: Final = ("AvailableNowTrigger", "OneTimeTrigger")
 _watched: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
-def refused(uid: str) -> ConfigurationError:
+def async_progress_error(uid: str) -> ConfigurationError:
     """Return the error for a query marked with `MARK`."""
     return ConfigurationError(
         f"operator {uid!r}: the query was started with asyncProgressTrackingEnabled=true. After a "
@@ -91,7 +91,7 @@ def ask_this_batch(session: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoin
     if execution is None:
         return None
     if _is_asynchronous(execution):
-        raise refused(uid)
+        raise async_progress_error(uid)
     return of_this_batch(execution, batch, uid)
 
 

@@ -25,7 +25,7 @@ from forebay_spark_runtime.arrow.rows_in import (
 )
 from forebay_spark_runtime.arrow.spark_objects import DeclaredType
 from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
-from forebay_spark_runtime.worker_process.task_identity import moved
+from forebay_spark_runtime.worker_process.task_identity import moved_partitions_error
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import subtask_of
 
@@ -252,7 +252,7 @@ class BatchInput:
             if group not in task.range:
                 wrong = subtask_of(group, task.parallelism, task.max_parallelism)
                 what = f"rows of subtask {wrong} came to partition {task.subtask}"
-                raise moved(self._layout.uid, what)
+                raise moved_partitions_error(self._layout.uid, what)
 
     def _check_keys(self, batch: Any) -> None:
         for side, positions in enumerate(self._layout.keys):

@@ -18,7 +18,7 @@ from pyspark.sql import types as spark
 from forebay_engine.execution.arguments import checked_key_alias
 from forebay_engine.versions.format.key_types import KeyType
 from forebay_engine.versions.format.keyed_by import KeyColumn
-from forebay_spark_runtime.driver.options import no_column
+from forebay_spark_runtime.driver.options import missing_column_error
 from forebay_state_api.errors import ConfigurationError
 
 _DAY_US: Final = "86400000000"
@@ -150,7 +150,7 @@ def key_columns(schema: Any, names: Sequence[str], uid: str, former: object = No
                 f"operator {uid!r}: key columns are given by name, not as {name!r}"
             )
         if name not in schema.names:
-            raise no_column(name, "to key by", schema.names, uid)
+            raise missing_column_error(name, "to key by", schema.names, uid)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigurationError(

@@ -265,7 +265,7 @@ class ConnectedDataFrame:
         Raises `ConfigurationError` for arguments that cannot work, before anything runs.
         """
         if not isinstance(fn, KeyedCoProcessFunction):
-            raise _wrong_function("connect(...).process", "a KeyedCoProcessFunction", fn)
+            raise _wrong_function_error("connect(...).process", "a KeyedCoProcessFunction", fn)
         return _apply([self.first, self.second], fn, schema)
 
 
@@ -296,7 +296,7 @@ class BroadcastConnectedDataFrame:
         order. Raises `ConfigurationError` for arguments that cannot work, before anything runs.
         """
         if not isinstance(fn, KeyedBroadcastProcessFunction):
-            raise _wrong_function(
+            raise _wrong_function_error(
                 "connect(broadcast(...)).process", "a KeyedBroadcastProcessFunction", fn
             )
         return _apply([self.keyed, self.broadcast], fn, schema)
@@ -449,12 +449,12 @@ def _check_both_stream(first: KeyedDataFrame, second: KeyedDataFrame | Broadcast
 def _check_function(fn: Any, method: str, wanted: type, spelled: str) -> None:
     """Refuse anything but an instance of ``wanted`` and a plain callable."""
     if not isinstance(fn, wanted) and (isinstance(fn, (*_KINDS, type)) or not callable(fn)):
-        raise _wrong_function(method, spelled, fn)
+        raise _wrong_function_error(method, spelled, fn)
     if isinstance(fn, wanted):
         check_defined(fn)
 
 
-def _wrong_function(method: str, wanted: str, fn: object) -> ConfigurationError:
+def _wrong_function_error(method: str, wanted: str, fn: object) -> ConfigurationError:
     message = f"{method} takes {wanted}, not {type(fn).__name__} {fn!r}"
     if isinstance(fn, type):
         message += "; pass an instance, not the class"

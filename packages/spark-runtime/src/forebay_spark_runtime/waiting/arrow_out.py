@@ -93,7 +93,7 @@ class AnswerWriter:
         try:
             columns: list[Any] = self._writer.batch(rows).columns
         except OutputSchemaError as error:
-            raise self._misfit(segment, order, error) from error
+            raise self._misfit_error(segment, order, error) from error
         return columns
 
     def _rows(
@@ -137,7 +137,7 @@ class AnswerWriter:
             return (answer,)
         return answer
 
-    def _misfit(
+    def _misfit_error(
         self, segment: RowSegment, order: Sequence[int], error: Exception
     ) -> OutputSchemaError:
         """Return the error with the row that caused it."""

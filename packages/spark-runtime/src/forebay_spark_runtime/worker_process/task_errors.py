@@ -55,7 +55,7 @@ def ready_for_spark(run: Run) -> Run:
         except ForebayError as error:
             raise _readable(error).with_traceback(None) from None
         except KeyboardInterrupt as error:
-            raise _readable(_interrupted(error)).with_traceback(None) from None
+            raise _readable(_interrupted_error(error)).with_traceback(None) from None
         except Exception as error:
             text = "".join(traceback.format_exception(error))
             if text == encodable(text):
@@ -66,7 +66,7 @@ def ready_for_spark(run: Run) -> Run:
     return guarded
 
 
-def _interrupted(error: KeyboardInterrupt) -> FunctionError:
+def _interrupted_error(error: KeyboardInterrupt) -> FunctionError:
     where = "; ".join(getattr(error, "__notes__", ())) or "the function did not say where"
     return FunctionError(
         "a worker was interrupted: the function raised KeyboardInterrupt, or its process got the "

@@ -33,7 +33,7 @@ class TaskIdentity:
         """
         read = task.getLocalProperty
         if read(query_listener.MARK) == "true":
-            raise query_listener.refused(options.uid)
+            raise query_listener.async_progress_error(options.uid)
         batch = options.batch
         query, batch_id, run_id = batch.query, batch.batch_id, batch.run_id
         checkpoint = options.checkpoint
@@ -45,7 +45,7 @@ class TaskIdentity:
             run_id = read("spark.jobGroup.id")
         if task.partitionId() >= options.parallelism:
             ran = f"partition {task.partitionId()} ran, of {options.parallelism} from 0,"
-            raise moved(options.uid, ran)
+            raise moved_partitions_error(options.uid, ran)
         return cls(
             query=query,
             subtask=SubtaskIdentity(
@@ -88,7 +88,7 @@ def _required(batch_id: str | None, uid: str) -> int:
     return int(batch_id)
 
 
-def moved(uid: str, what: str) -> ConfigurationError:
+def moved_partitions_error(uid: str, what: str) -> ConfigurationError:
     """Return the error for moved partitions; ``what`` is the beginning of its message."""
     return ConfigurationError(
         f"operator {uid!r}: {what} instead of the subtask that its rows belong to. A union or "

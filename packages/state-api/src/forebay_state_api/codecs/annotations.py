@@ -54,7 +54,7 @@ def _class(annotation: Any, within: _Classes) -> TypeShape:
     if hasattr(annotation, "jsonValue"):
         return _spark(annotation)
     if not isinstance(annotation, type):
-        raise _unsupported(annotation)
+        raise _unsupported_error(annotation)
     if annotation in _KNOWN:
         return _KNOWN[annotation]()
     if annotation in SCALARS:
@@ -63,7 +63,7 @@ def _class(annotation: Any, within: _Classes) -> TypeShape:
         raise UnsupportedTypeError(f"{annotation.__qualname__} contains itself")
     shape = class_shape(annotation, lambda part: _shape(part, (*within, annotation)))
     if shape is None:
-        raise _unsupported(annotation)
+        raise _unsupported_error(annotation)
     return shape
 
 
@@ -82,7 +82,7 @@ def _generic(annotation: Any, origin: Any, within: _Classes) -> TypeShape:
         return DictShape(_shape(arguments[0], within), _shape(arguments[1], within))
     if origin is tuple:
         return _tuple(arguments, within)
-    raise _unsupported(annotation)
+    raise _unsupported_error(annotation)
 
 
 def _union(annotation: Any, within: _Classes) -> TypeShape:
@@ -99,7 +99,7 @@ def _tuple(arguments: tuple[Any, ...], within: _Classes) -> TypeShape:
     return TupleShape([_shape(part, within) for part in arguments])
 
 
-def _unsupported(annotation: Any) -> UnsupportedTypeError:
+def _unsupported_error(annotation: Any) -> UnsupportedTypeError:
     return UnsupportedTypeError(f"{annotation!r} is not a type that state can hold")
 
 

@@ -23,7 +23,7 @@ from forebay_state_api.codecs.type_shapes import (
     class_name,
 )
 from forebay_state_api.errors import CorruptStateError, ForebayError, StateMigrationError
-from forebay_state_api.not_awaited import not_awaited
+from forebay_state_api.not_awaited import not_awaited_error
 
 T = TypeVar("T")
 
@@ -324,7 +324,7 @@ def _admission(shape: TypeShape, what: str) -> Function:
 
     def convert(value: Any) -> Any:
         if hasattr(type(value), "__await__"):
-            raise not_awaited(type(value).__name__)
+            raise not_awaited_error(type(value).__name__)
         try:
             return shape.convert(value)
         except MisfitError as fault:

@@ -133,14 +133,16 @@ class MigratingShape(TypeShape):
             try:
                 return self._of.convert(way.migrate(value))
             except MisfitError as fault:
-                raise self._failed(old, way, f"gave {fault.path.strip()} {fault.problem}") from None
+                raise self._migration_error(
+                    old, way, f"gave {fault.path.strip()} {fault.problem}"
+                ) from None
             except Exception as error:
                 what = f"raised {type(error).__name__}: {error}"
-                raise self._failed(old, way, what) from error
+                raise self._migration_error(old, way, what) from error
 
         return migrated, old.layout_of(stored)
 
-    def _failed(self, old: TypeShape, way: MigratedFrom, what: str) -> StateMigrationError:
+    def _migration_error(self, old: TypeShape, way: MigratedFrom, what: str) -> StateMigrationError:
         name = getattr(way.migrate, "__qualname__", repr(way.migrate))
         types = f"{describe_type(old.description)} to {describe_type(self.description)}"
         return StateMigrationError(f"the migration {name} from {types} {' '.join(what.split())}")

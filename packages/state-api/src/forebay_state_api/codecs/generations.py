@@ -170,7 +170,7 @@ class _Codec(ScalarOfClass):
         """Accept data of a codec with this id: the restart has checked that it can read them."""
         self.check_type(stored)
         if stored["id"] != self.description["id"]:
-            raise self.unreadable(stored)
+            raise self.unreadable_error(stored)
         return None
 
 

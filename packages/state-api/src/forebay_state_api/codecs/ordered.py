@@ -114,7 +114,7 @@ class _OrderedShape(TypeShape):
     def reader(self, stored: Description) -> Function | None:
         """Accept the same type only: data of another type are in another order."""
         if stored != self.description:
-            raise self.unreadable(stored)
+            raise self.unreadable_error(stored)
         return None
 
 

@@ -155,7 +155,7 @@ class _Parser:
         else:
             json = self._type()
         if self._peek():
-            raise self._unexpected("the end")
+            raise self._unexpected_error("the end")
         return json
 
     def _is_type_alone(self) -> bool:
@@ -245,29 +245,29 @@ class _Parser:
 
     def _expect(self, token: str) -> None:
         if self._peek().lower() != token:
-            raise self._unexpected(repr(token))
+            raise self._unexpected_error(repr(token))
         self._position += 1
 
     def _take_name(self, wanted: str) -> str:
         token = self._peek()
         if not token or token[0] in "<>(),:'\"":
-            raise self._unexpected(wanted)
+            raise self._unexpected_error(wanted)
         self._position += 1
         return token[1:-1].replace("``", "`") if token[0] == "`" else token
 
     def _take_number(self) -> str:
         token = self._peek()
         if not token.isdecimal():
-            raise self._unexpected("a number")
+            raise self._unexpected_error("a number")
         self._position += 1
         return token
 
     def _take_text(self) -> None:
         if self._peek()[:1] not in ("'", '"'):
-            raise self._unexpected("a quoted text")
+            raise self._unexpected_error("a quoted text")
         self._position += 1
 
-    def _unexpected(self, wanted: str) -> UnsupportedTypeError:
+    def _unexpected_error(self, wanted: str) -> UnsupportedTypeError:
         return UnsupportedTypeError(f"expected {wanted}, found {self._peek() or 'the end'!r}")
 
 

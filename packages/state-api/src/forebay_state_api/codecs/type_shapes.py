@@ -111,9 +111,9 @@ class TypeShape(abc.ABC):
     def check_type(self, stored: Description) -> None:
         """Raise `UnreadableError` for data of another type, whatever its parameters."""
         if stored["type"] != self.description["type"]:
-            raise self.unreadable(stored)
+            raise self.unreadable_error(stored)
 
-    def unreadable(self, stored: Description) -> UnreadableError:
+    def unreadable_error(self, stored: Description) -> UnreadableError:
         """Return the error for data of a type that cannot be read as this one."""
         return UnreadableError(
             f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"

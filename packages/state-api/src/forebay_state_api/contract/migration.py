@@ -121,9 +121,11 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
     if stored == spec.description():
         return spec
     if stored["kind"] != spec.kind:
-        raise _refused(spec, f"kind {stored['kind']}", f"kind {spec.kind}")
+        raise _migration_error(spec, f"kind {stored['kind']}", f"kind {spec.kind}")
     if stored["ttl"] != spec.ttl:
-        raise _refused(spec, _ttl(stored["ttl"]), _ttl(spec.ttl), "declare it with switch_ttl=True")
+        raise _migration_error(
+            spec, _ttl(stored["ttl"]), _ttl(spec.ttl), "declare it with switch_ttl=True"
+        )
     if stored["key"] != spec.key.description:
         old, new = describe_type(stored["key"]), describe_type(spec.key.description)
         raise StateMigrationError(
@@ -135,7 +137,7 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
     if spec.ordered and user_key is not None:
         if stored["user_key"] != user_key.description:
             old, new = describe_type(stored["user_key"]), describe_type(user_key.description)
-            raise _refused(spec, f"sorted user key {old}", f"sorted user key {new}")
+            raise _migration_error(spec, f"sorted user key {old}", f"sorted user key {new}")
     elif user_key is not None:
         user_key = _reading(spec, "user_key", stored, user_key)
     return attrs.evolve(spec, value=_reading(spec, "value", stored, spec.value), user_key=user_key)
@@ -153,7 +155,7 @@ def _reading(
         raise StateMigrationError(f"state {spec.name!r}, {what}: {fault}; {_WAY_OUT}") from fault
 
 
-def _refused(
+def _migration_error(
     spec: TableSpec, stored: str, declared: str, way: str = "declare it as it was stored"
 ) -> StateMigrationError:
     return StateMigrationError(

@@ -29,11 +29,11 @@ from forebay_state_api.errors import StateAccessError
 from forebay_state_api.job.asyncio_future import AsyncioFuture, attached_by
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.future_errors import (
-    chained_elsewhere,
-    completed_by_the_engine,
-    never_run,
-    no_function,
-    of_failed_record,
+    chained_elsewhere_error,
+    engine_completes_error,
+    failed_record_error,
+    not_callable_error,
+    unstarted_generator_error,
 )
 from forebay_state_api.job.record_scope import (
     Waiter,
@@ -41,7 +41,7 @@ from forebay_state_api.job.record_scope import (
     current_scheduler,
     scheduler_of_a_record,
 )
-from forebay_state_api.not_awaited import not_awaited
+from forebay_state_api.not_awaited import not_awaited_error
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -235,7 +235,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
                     callbacks.append((record, namespace, callback, after))
                     self._scheduler = scheduler
                 elif self._scheduler is not None:
-                    raise chained_elsewhere()
+                    raise chained_elsewhere_error()
                 else:
                     callbacks.append((None, None, callback, after))
                 return
@@ -256,7 +256,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
             _give(after, fn(value))
 
         if not callable(fn):
-            raise no_function(fn)
+            raise not_callable_error(fn)
         after: StateFuture[U] = pending()
         self._attach(apply, after)
         return after
@@ -269,12 +269,12 @@ class StateFuture(AsyncioFuture, Generic[T]):
             if returned.__class__ is CoroutineType:
                 _give(after, _dropping(returned))
             elif returned.__class__ in _YIELDING:
-                raise never_run(returned)
+                raise unstarted_generator_error(returned)
             else:
                 after._fulfil(None)
 
         if not callable(fn):
-            raise no_function(fn)
+            raise not_callable_error(fn)
         after: StateFuture[None] = pending()
         self._attach(accept, after)
         return after
@@ -292,7 +292,7 @@ class StateFuture(AsyncioFuture, Generic[T]):
                 _composed(returned, "then_compose")._attach(after._fulfil, after)
 
         if not callable(fn):
-            raise no_function(fn)
+            raise not_callable_error(fn)
         after: StateFuture[U] = pending()
         self._attach(compose, after)
         return after
@@ -370,7 +370,7 @@ _NOT_OF_A_FUTURE: Final = (
 
 
 def _not_awaited(*_: object) -> NoReturn:
-    raise not_awaited("StateFuture")
+    raise not_awaited_error("StateFuture")
 
 
 for _name in _NOT_OF_A_FUTURE.split():
@@ -414,7 +414,7 @@ class Answered(StateFuture[T]):
         callback(self._value)
 
     def _claim(self) -> NoReturn:
-        raise completed_by_the_engine()
+        raise engine_completes_error()
 
     def __repr__(self) -> str:
         return f"<StateFuture {self._value!r}>"
@@ -490,7 +490,7 @@ class Ordered(Answered[T]):
         record = self._record
         scheduler = current_scheduler()
         if scheduler is not record.scheduler:
-            raise chained_elsewhere()
+            raise chained_elsewhere_error()
         self._done = True
         namespace = scheduler.context._namespace
         if scheduler.current is record:
@@ -556,7 +556,7 @@ class Promise(StateFuture[T]):
     ) -> None:
         scheduler: Waiter = self._record.scheduler
         if current_scheduler() is not scheduler:
-            raise chained_elsewhere()
+            raise chained_elsewhere_error()
         callbacks = self._callbacks
         record, namespace = scheduler.hold(), scheduler.context._namespace
         if callbacks is not None:
@@ -613,10 +613,10 @@ class Dropped(Promise[T]):
         callback: Callable[[T], object],  # noqa: ARG002 - nothing calls it
         after: StateFuture[Any] | None = None,  # noqa: ARG002 - it never ends
     ) -> None:
-        raise of_failed_record(self._record.key)
+        raise failed_record_error(self._record.key)
 
     def __await__(self) -> Generator[Any, None, T]:
-        raise of_failed_record(self._record.key)
+        raise failed_record_error(self._record.key)
 
 
 for _class in (

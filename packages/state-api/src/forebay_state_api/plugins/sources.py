@@ -133,15 +133,15 @@ class PluginSource:
             manager.check_pending()
             implements = manager.get_hookcallers(plugin)
         except Exception as fault:
-            raise self._mismatch(" ".join(str(fault).split())) from fault
+            raise self._mismatch_error(" ".join(str(fault).split())) from fault
         if not implements:
-            raise self._mismatch(
+            raise self._mismatch_error(
                 f"{shown(plugin)} ({self._where}) implements none of them. The entry point names a "
                 "module, whose functions have the decorator hookimpl of forebay_state_api.plugins"
             )
         return manager
 
-    def _mismatch(self, cause: str) -> PluginError:
+    def _mismatch_error(self, cause: str) -> PluginError:
         return PluginError(
             f"plugin {self.origin.plugin!r} of {self.origin} does not match the hooks: {cause}"
         )

@@ -86,7 +86,7 @@ def _checked_path(text: str) -> str:
     if nearly := _NEARLY.match(text):
         scheme = nearly[1].lower()
         if scheme in _FOREIGN or scheme in plugins().storages():
-            raise _neither(text, scheme)
+            raise _neither_path_nor_url_error(text, scheme)
     if os.name != "nt" and _WINDOWS.match(text):
         raise ConfigurationError(
             f"the state directory {text!r} is a path of Windows; write one of this system"
@@ -94,7 +94,7 @@ def _checked_path(text: str) -> str:
     return text
 
 
-def _neither(text: str, scheme: str) -> ConfigurationError:
+def _neither_path_nor_url_error(text: str, scheme: str) -> ConfigurationError:
     begin = "file:/" if scheme == "file" else f"{scheme}://"
     shown = redacted(text)
     return ConfigurationError(
@@ -119,7 +119,7 @@ def _path_of(url: str) -> str:
 
 def _check_url(url: str, scheme: str) -> None:
     if not url[len(scheme) :].startswith("://"):
-        raise _neither(url, scheme)
+        raise _neither_path_nor_url_error(url, scheme)
     try:
         parts = urlsplit(url)
     except ValueError as error:

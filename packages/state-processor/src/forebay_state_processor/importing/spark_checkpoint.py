@@ -47,7 +47,7 @@ def watermark_ms_after(checkpoint: ObjectStorage, batch: int) -> int:
     name = f"commits/{batch}"
     lines = _text(checkpoint, name).splitlines()
     if len(lines) < 2:  # noqa: PLR2004 - the version, the metadata
-        raise _unreadable(checkpoint, name)
+        raise _unreadable_error(checkpoint, name)
     found = _object(checkpoint, name, lines[1])
     return _field(checkpoint, name, found.get("nextBatchWatermarkMs", 0), int)
 
@@ -62,7 +62,7 @@ def _time_of(checkpoint: ObjectStorage, batch: int) -> int:
     name = f"offsets/{batch}"
     lines = _text(checkpoint, name).splitlines()
     if len(lines) < 2:  # noqa: PLR2004 - the version, the metadata
-        raise _unreadable(checkpoint, name)
+        raise _unreadable_error(checkpoint, name)
     found = _object(checkpoint, name, lines[1])
     return _field(checkpoint, name, found.get("batchTimestampMs"), int)
 
@@ -71,24 +71,24 @@ def _text(checkpoint: ObjectStorage, name: str) -> str:
     try:
         return checkpoint.get(name).decode()
     except (ObjectNotFoundError, UnicodeDecodeError) as error:
-        raise _unreadable(checkpoint, name) from error
+        raise _unreadable_error(checkpoint, name) from error
 
 
 def _object(checkpoint: ObjectStorage, name: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _unreadable(checkpoint, name) from error
+        raise _unreadable_error(checkpoint, name) from error
     return _field(checkpoint, name, found, dict)
 
 
 def _field(checkpoint: ObjectStorage, name: str, value: object, kind: type[T]) -> T:
     if not isinstance(value, kind):
-        raise _unreadable(checkpoint, name)
+        raise _unreadable_error(checkpoint, name)
     return value
 
 
-def _unreadable(checkpoint: ObjectStorage, name: str) -> ConfigurationError:
+def _unreadable_error(checkpoint: ObjectStorage, name: str) -> ConfigurationError:
     return ConfigurationError(
         f"{checkpoint.url} is not the checkpoint of a stream: {name} is missing or not Spark's. "
         "Pass the query's checkpointLocation"

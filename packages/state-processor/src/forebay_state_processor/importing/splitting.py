@@ -171,10 +171,10 @@ class SplitTable:
         for batch in self._batches(part):
             for at, place in enumerate(batch.column(_PLACE).to_pylist()):
                 if place in seen:
-                    raise self._twice(batch.slice(at, 1))
+                    raise self._duplicate_row_error(batch.slice(at, 1))
                 seen.add(place)
 
-    def _twice(self, batch: pa.RecordBatch) -> ConfigurationError:
+    def _duplicate_row_error(self, batch: pa.RecordBatch) -> ConfigurationError:
         (row,) = _plain(batch)
         where = self._named(row, batch.column(_ROW)[0].as_py())
         what = self.reader.shown(self.reader.read(row))

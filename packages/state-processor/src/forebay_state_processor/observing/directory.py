@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from forebay_engine.versions.format.directory_contents import no_such_operator
+from forebay_engine.versions.format.directory_contents import unknown_operator_error
 from forebay_state_processor.observing.operators import StoredOperator, find_operators
 from forebay_state_processor.observing.parallel_requests import for_each
 from forebay_state_processor.observing.watching import REQUESTS, OperatorView, OperatorWatch
@@ -66,7 +66,7 @@ class DirectoryWatch:
             self._look(1 if looks and self._searches else REQUESTS)
         found = {one: view for one, view in self._views.items() if view.listing.objects}
         if self._has_all and not (found or self._problems):
-            raise next(iter(self._unlisted.values()), None) or no_such_operator(
+            raise next(iter(self._unlisted.values()), None) or unknown_operator_error(
                 self._root, self._query, self._uid
             )
         self._refreshes += 1

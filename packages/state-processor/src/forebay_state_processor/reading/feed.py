@@ -182,7 +182,7 @@ class ChangeFeed:
                 part=part,
             )
         except VersionGoneError as error:
-            raise self._gone(position) from error
+            raise self._gone_error(position) from error
 
     def _between(self, start: Position, end: Position) -> list[Position]:
         """Return the stored positions above ``start`` up to ``end``, in their order."""
@@ -217,10 +217,10 @@ class ChangeFeed:
         check_position(position)
         if is_stored(self._storage, position):
             return
-        raise self._gone(position)
+        raise self._gone_error(position)
 
-    def _gone(self, position: Position) -> VersionGoneError:
-        return self.source.gone(
+    def _gone_error(self, position: Position) -> VersionGoneError:
+        return self.source.version_gone_error(
             position.at,
             f"Start again with what version {self.newest()} shows, and go on from there: what "
             "changed since is unknown. So that it does not happen again, read more often, hold() "

@@ -11,10 +11,10 @@ import attrs
 
 from forebay_engine.versions.choosing.finality import Shown, is_final, newest_shown, shown_at
 from forebay_engine.versions.choosing.opening import absent
-from forebay_engine.versions.choosing.reader import VersionReader, gone, open_version
+from forebay_engine.versions.choosing.reader import VersionReader, open_version, version_gone_error
 from forebay_engine.versions.choosing.savepoints import read_savepoint
 from forebay_engine.versions.choosing.timeline import newest_complete
-from forebay_engine.versions.format.directory_contents import nothing_stored
+from forebay_engine.versions.format.directory_contents import nothing_stored_error
 from forebay_engine.versions.format.epochs import RunVersion, list_epochs
 from forebay_engine.versions.format.folder import OperatorStorage
 from forebay_engine.versions.format.layout import operator_folder
@@ -124,7 +124,7 @@ class ReadFrom:
             else shown_at(self.storage, version, provisional=provisional)
         )
         if shown is None:
-            raise self._not_shown(version, provisional=provisional)
+            raise self._not_shown_error(version, provisional=provisional)
         return shown
 
     def opened(
@@ -163,15 +163,15 @@ class ReadFrom:
             lease=lease,
         )
 
-    def gone(self, at: RunVersion, how_to_go_on: str) -> VersionGoneError:
+    def version_gone_error(self, at: RunVersion, how_to_go_on: str) -> VersionGoneError:
         """Return the error for a version that is not stored any more."""
-        return gone(self.storage, at, self.uid, how_to_go_on)
+        return version_gone_error(self.storage, at, self.uid, how_to_go_on)
 
-    def _not_shown(self, version: int | None, *, provisional: bool) -> ConfigurationError:
+    def _not_shown_error(self, version: int | None, *, provisional: bool) -> ConfigurationError:
         newest = newest_complete(self.storage, list_epochs(self.storage))
         where = f"operator {self.uid!r} in {self.storage.url}"
         if newest is None:
-            return nothing_stored(self.storage, self.uid)
+            return nothing_stored_error(self.storage, self.uid)
         if version == 0:
             return ConfigurationError(
                 f"version 0 of {where} is the empty one before the first micro-batch, of which "

@@ -65,7 +65,7 @@ def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord
         return _enter_first(storage, task, epochs)
     _check_newest(epochs, own, task)
     if task.batch_id < own.since:
-        raise _went_back(own, task)
+        raise _went_back_error(own, task)
     if task.batch_id > own.since:
         return own, None
     record = read_record(storage, task.run.key)
@@ -79,7 +79,7 @@ def check_owner(storage: ObjectStorage, task: Entering) -> None:
     epochs = list_epochs(storage)
     own = epochs.of_run(task.run.key)
     if own is None:
-        raise _fenced(task, "its epoch was cleaned up meanwhile")
+        raise _fenced_error(task, "its epoch was cleaned up meanwhile")
     _check_newest(epochs, own, task)
 
 
@@ -91,13 +91,13 @@ def _enter_first(
         # Another task of the run may have minted since the listing; otherwise it was pruned.
         epochs = list_epochs(storage)
         if epochs.of_run(task.run.key) is None:
-            raise _fenced(task, "its epoch was already cleaned up")
+            raise _fenced_error(task, "its epoch was already cleaned up")
     proposed = _propose(storage, task, epochs)
     if epochs.of_run(task.run.key) is None:
         epochs = mint(storage, task.run, task.batch_id, epochs)
     own = epochs.of_run(task.run.key)
     if own is None:
-        raise _fenced(task, "its epoch disappeared")
+        raise _fenced_error(task, "its epoch disappeared")
     _check_newest(epochs, own, task)
     if proposed.is_empty:  # an import may be done meanwhile; one that ends from now on fails
         proposed = _propose_fork(storage, task, epochs)
@@ -224,7 +224,7 @@ def _check_single_operator(epochs: Epochs, task: Entering) -> None:
     """Refuse a second operator with this uid when it is about to mint, in the first batch."""
     for other in epochs.of_spark_run(task.run.spark_run):
         if other.since == task.batch_id and other.run_key != task.run.key:
-            raise two_operators(task.uid)
+            raise duplicate_uid_error(task.uid)
 
 
 def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
@@ -233,12 +233,12 @@ def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
         return
     same_run = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
     if same_run and newest.since <= task.batch_id:
-        raise two_operators(task.uid)
+        raise duplicate_uid_error(task.uid)
     detail = f"epoch {newest.number} began at batch {newest.since}, after this run's {own.number}"
-    raise _fenced(task, detail)
+    raise _fenced_error(task, detail)
 
 
-def two_operators(uid: str) -> ConfigurationError:
+def duplicate_uid_error(uid: str) -> ConfigurationError:
     """Return the error for a query with two operators of one uid."""
     return ConfigurationError(
         f"operator {uid!r}: the query has two operators of this uid, and it names the state of "
@@ -248,7 +248,7 @@ def two_operators(uid: str) -> ConfigurationError:
     )
 
 
-def _fenced(task: Entering, detail: str) -> FencedError:
+def _fenced_error(task: Entering, detail: str) -> FencedError:
     return FencedError(
         f"the state of operator {task.uid!r} belongs to a newer run, so batch {task.batch_id} of "
         f"this run must not go on ({detail}): this query was started elsewhere, or its checkpoint "
@@ -256,5 +256,5 @@ def _fenced(task: Entering, detail: str) -> FencedError:
     )
 
 
-def _went_back(own: EpochEntry, task: Entering) -> FencedError:
-    return _fenced(task, f"the run itself began at batch {own.since} and cannot go back")
+def _went_back_error(own: EpochEntry, task: Entering) -> FencedError:
+    return _fenced_error(task, f"the run itself began at batch {own.since} and cannot go back")

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_engine.versions.choosing.opening import incomplete, is_complete
+from forebay_engine.versions.choosing.opening import incomplete_version_error, is_complete
 from forebay_engine.versions.choosing.timeline import (
     Current,
     begun_versions,
     current,
-    lost,
+    lost_version_error,
     record_of_begun,
     stored_versions,
 )
@@ -119,7 +119,7 @@ def _check_marked(storage: ObjectStorage, timeline: Current, marks: frozenset[Ru
         if at.run_key == timeline.run_key and at.version > newest:
             listing = list_version(storage, at.version).of_run(timeline.run_key)
             mark = layout.final_name(at.version, timeline.run_key)
-            raise lost(storage, at, listing, f"{mark} says that it was complete")
+            raise lost_version_error(storage, at, listing, f"{mark} says that it was complete")
 
 
 def shown_at(storage: ObjectStorage, version: int, *, provisional: bool) -> Shown | None:
@@ -143,7 +143,7 @@ def _nearest(storage: ObjectStorage, run_key: str, newest: int) -> RunVersion | 
         if is_complete(listing):
             return at
         if listing.torn:
-            raise incomplete(listing, uid_of(storage), storage.url)
+            raise incomplete_version_error(listing, uid_of(storage), storage.url)
     return None
 
 

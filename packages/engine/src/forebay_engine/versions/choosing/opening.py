@@ -181,11 +181,11 @@ def segments_of(
             )
     segments = cover(listing, max_parallelism)
     if segments is None:
-        raise incomplete(listing, uid, url)
+        raise incomplete_version_error(listing, uid, url)
     return segments
 
 
-def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError:
+def incomplete_version_error(listing: VersionListing, uid: str, url: str) -> CorruptStateError:
     """Return the error for a version that was begun but not completed."""
     began = {(made.by.run_key, made.by.subtask) for made in listing.objects}
     done = {(made.by.run_key, made.by.subtask) for made in listing.manifests}
@@ -219,7 +219,7 @@ def absent(listing: VersionListing) -> str:
     return f"there is no {', '.join(names[:_NAMED])}{more}: " if names else ""
 
 
-def missing(newest: int, batch_id: int, uid: str, url: str) -> CorruptStateError:
+def missing_version_error(newest: int, batch_id: int, uid: str, url: str) -> CorruptStateError:
     """Return the error for a version that the batch before ``batch_id`` must have made."""
     return CorruptStateError(
         f"version {batch_id} of the state of operator {uid!r} in {url} is missing: every batch of "

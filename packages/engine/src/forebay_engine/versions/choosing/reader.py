@@ -15,7 +15,7 @@ from forebay_engine.versions.choosing import opening
 from forebay_engine.versions.choosing.pins import LEASE, Pin
 from forebay_engine.versions.choosing.recovery import read_recovery
 from forebay_engine.versions.choosing.timeline import newest_complete
-from forebay_engine.versions.format.directory_contents import nothing_stored
+from forebay_engine.versions.format.directory_contents import nothing_stored_error
 from forebay_engine.versions.format.epochs import RunVersion, list_epochs
 from forebay_engine.versions.format.folder import OperatorStorage, data_folder
 from forebay_engine.versions.format.markers import list_version, marked_versions
@@ -145,10 +145,10 @@ def _check_stored(
     """Raise `VersionGoneError` if a version is not damaged, but was deleted."""
     listing = list_version(storage, origin.version).of_run(origin.run_key or "")
     if not listing.torn and not opening.is_complete(listing):
-        raise gone(storage, origin, uid) from error
+        raise version_gone_error(storage, origin, uid) from error
 
 
-def gone(
+def version_gone_error(
     storage: ObjectStorage, at: RunVersion, uid: str, how_to_go_on: str = "Open a newer one"
 ) -> VersionGoneError:
     """Return the error for a version that is not stored any more, or not all of it."""
@@ -172,11 +172,11 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> RunVersion
         if listing:
             complete = opening.complete_runs(listing, epochs)
             if not complete:
-                raise opening.incomplete(listing, uid, storage.url)
+                raise opening.incomplete_version_error(listing, uid, storage.url)
             return RunVersion(version=marked, run_key=complete[0])
     wanted = "" if version is None else f" at or below version {version}"
     if isinstance(storage, OperatorStorage):
-        raise nothing_stored(storage, uid, wanted)
+        raise nothing_stored_error(storage, uid, wanted)
     raise ConfigurationError(f"no state of operator {uid!r} is stored in {storage.url}{wanted}")
 
 
@@ -191,7 +191,7 @@ def _read(
 ) -> opening.Parents:
     listing = list_version(storage, origin.version).of_run(origin.run_key or "")
     if listing.torn and not listing.manifests:
-        raise opening.incomplete(listing, uid, storage.url)
+        raise opening.incomplete_version_error(listing, uid, storage.url)
     if not listing.manifests:
         raise CorruptStateError(
             f"version {origin.version} of operator {uid!r} in {storage.url} was cleared meanwhile"

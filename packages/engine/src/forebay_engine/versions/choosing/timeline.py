@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_engine.versions.choosing.opening import incomplete, is_complete, is_whole
+from forebay_engine.versions.choosing.opening import incomplete_version_error, is_complete, is_whole
 from forebay_engine.versions.choosing.recovery import Recovery, read_recovery, recover_command
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.epochs import (
@@ -196,7 +196,7 @@ def _check_chosen(storage: ObjectStorage, epochs: Epochs, recovery: Recovery) ->
         return
     listing = list_version(storage, recovery.kept[chosen]).of_run(chosen)
     for made in listing.objects:
-        raise _without_entry(storage, made)
+        raise _missing_entry_error(storage, made)
 
 
 def _newest_made(
@@ -216,7 +216,7 @@ def _newest_made(
         if is_complete(made):
             return RunVersion(version=version, run_key=run_key)
         if made.torn or (made and went_on):
-            raise incomplete(made, uid_of(storage), storage.url)
+            raise incomplete_version_error(made, uid_of(storage), storage.url)
         went_on = went_on or bool(made)
     return None
 
@@ -234,17 +234,17 @@ def _continued(
     # The janitor deletes it when the run has continued.
     made = _newest_made(storage, run_key, record.since, epochs)
     if made is None:
-        raise lost(storage, origin, listing, f"run {run_key} continues it")
+        raise lost_version_error(storage, origin, listing, f"run {run_key} continues it")
     return made
 
 
-def lost(
+def lost_version_error(
     storage: ObjectStorage, at: RunVersion, listing: VersionListing, reason: str
 ) -> CorruptStateError:
     """Return the error for a version that must be stored, for the ``reason`` given, and is not."""
     uid = uid_of(storage)
     if listing:
-        return incomplete(listing, uid, storage.url)
+        return incomplete_version_error(listing, uid, storage.url)
     return CorruptStateError(
         f"version {at.version}@{at.run_key} of operator {uid!r} in {storage.url} is missing: "
         f"{reason}, and nothing is stored in {layout.version_folder(at.version)}/ of that run. It "
@@ -256,10 +256,10 @@ def check_epochs(storage: ObjectStorage, listing: VersionListing, epochs: Epochs
     """Raise if a version was begun in a higher epoch than any entry has: its entry is missing."""
     for made in listing.objects:
         if made.by.epoch > _highest(epochs) and made.by.epoch > _highest(list_epochs(storage)):
-            raise _without_entry(storage, made)
+            raise _missing_entry_error(storage, made)
 
 
-def _without_entry(storage: ObjectStorage, made: Made) -> CorruptStateError:
+def _missing_entry_error(storage: ObjectStorage, made: Made) -> CorruptStateError:
     record = record_of_begun(storage, made.by.run_key)
     since, spark_run = 0, UNKNOWN_SPARK_RUN
     if record is not None:

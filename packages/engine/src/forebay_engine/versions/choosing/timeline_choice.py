@@ -79,7 +79,7 @@ def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Run
             _check_none_missing(storage, task, listing.version, excluded)
             return _chosen(storage, task, epochs, listing, recovery)
     if excluded:
-        raise _foreign(storage, task, excluded)
+        raise _other_query_error(storage, task, excluded)
     return None
 
 
@@ -90,8 +90,8 @@ def _check_none_missing(
     if not task.consecutive or task.new_state or version == task.batch_id:
         return
     if excluded:
-        raise _foreign(storage, task, excluded)
-    raise opening.missing(version, task.batch_id, task.uid, storage.url)
+        raise _other_query_error(storage, task, excluded)
+    raise opening.missing_version_error(version, task.batch_id, task.uid, storage.url)
 
 
 def _excluded(
@@ -159,7 +159,7 @@ def _chosen(
         begun = RunVersion(version=listing.version, run_key=newest)
         check_one_timeline(storage, epochs, begun, task.batch_id, task.uid, recovery)
     if run_key is None:
-        raise opening.incomplete(listing, task.uid, storage.url)
+        raise opening.incomplete_version_error(listing, task.uid, storage.url)
     opening.segments_of(listing.of_run(run_key), task.max_parallelism, task.uid, storage.url)
     return origin
 
@@ -178,7 +178,7 @@ def _check_mended(
         made = listing.of_run(run_key)
         record = record_of_begun(storage, run_key) if made.torn else None
         if record is not None and record.is_import:
-            raise opening.incomplete(made, task.uid, storage.url)
+            raise opening.incomplete_version_error(made, task.uid, storage.url)
 
 
 def _preferred(
@@ -198,10 +198,12 @@ def _preferred(
             return run_key
     if len(set(locations.values())) == 1:
         return complete[0]
-    raise _ambiguous(storage, task, [RunVersion(version=version, run_key=key) for key in complete])
+    raise _ambiguous_timelines_error(
+        storage, task, [RunVersion(version=version, run_key=key) for key in complete]
+    )
 
 
-def _foreign(
+def _other_query_error(
     storage: ObjectStorage, task: Entering, excluded: Sequence[RunVersion]
 ) -> ConfigurationError:
     assert task.checkpoint is not None
@@ -218,7 +220,7 @@ def _foreign(
     )
 
 
-def _ambiguous(
+def _ambiguous_timelines_error(
     storage: ObjectStorage, task: Entering, origins: Sequence[RunVersion]
 ) -> ConfigurationError:
     assert task.checkpoint is not None

@@ -53,14 +53,16 @@ def what_is_there(root: ObjectStorage, query: str | None = None, uid: str | None
     return f"{nothing}there are {', '.join(found[:_SHOWN])}{more}{near}"
 
 
-def no_such_operator(
+def unknown_operator_error(
     root: ObjectStorage, query: str | None = None, uid: str | None = None
 ) -> ConfigurationError:
     """Return the error for names that no stored operator has; it describes what is stored."""
     return ConfigurationError(f"no such operator in {root.url}: {what_is_there(root, query, uid)}")
 
 
-def nothing_stored(storage: OperatorStorage, uid: str, wanted: str = "") -> ConfigurationError:
+def nothing_stored_error(
+    storage: OperatorStorage, uid: str, wanted: str = ""
+) -> ConfigurationError:
     """Return the error for an operator without a complete version, or without one as wanted."""
     query = name_of(storage.folder.rpartition("/")[0])
     there = what_is_there(storage.root, query, uid)
