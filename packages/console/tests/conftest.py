@@ -12,6 +12,7 @@ import pytest
 
 from forebay_console.pages import Access, application
 from forebay_console.watching import StateDirectory
+from forebay_engine.execution.counted_storage import CountedStorage, RequestCounts
 from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -21,7 +22,6 @@ from forebay_state_api import (
 )
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.settings import resolve_settings
-from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing.harness import FunctionHarness
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forebay_console.watching import WatchedOperator
+from forebay_engine.execution.counted_storage import CountedStorage, RequestCounts
 from forebay_state_api.contract.object_storage import ObjectPage
-from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing import stored_operators

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from forebay_console.watching import StateDirectory
+from forebay_engine.execution.counted_storage import CountedStorage, RequestCounts
 from forebay_engine.versions.choosing.savepoints import create_savepoint
 from forebay_state_api.contract.object_storage import ObjectPage
 from forebay_state_api.settings import resolve_settings
-from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
 

@@ -10,7 +10,6 @@ import pytest
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_state_api import KeyedProcessFunction, StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.metrics.phases import Phase
-from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 from forebay_testing import KeyedJob, ManualClock
 from forebay_testing.backends.subject import memory_storage
 from forebay_testing.reference import ReferenceBackend
@@ -185,21 +184,6 @@ def test_expired_values_are_counted():
     assert figures(job, Kept(), [("a",), ("b",)])["values_expired"] == 0
     clock.advance(timedelta(minutes=1))
     assert figures(job, Kept(), [("a",)])["values_expired"] == 1
-
-
-def test_requests_are_counted_by_kind():
-    counts = RequestCounts()
-    storage = CountedStorage(memory_storage(), counts).child("below")
-    storage.put("a", b"12345")
-    assert storage.put_if_absent("b", b"")
-    assert storage.get("a") == b"12345"
-    storage.get_ranges("a", [(0, 2), (2, 1)])
-    storage.list()
-    storage.list_page()
-    storage.list_folders()
-    storage.delete(["a"])
-    assert counts.by_kind() == {"get": 2, "list": 3, "put": 2, "delete": 1}
-    assert counts.read_bytes == 8
 
 
 def test_bytes_read_until_the_version_is_open_restored_it():

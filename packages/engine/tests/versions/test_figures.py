@@ -58,7 +58,7 @@ def test_a_name_holds_figures_and_0_is_not_unknown(figures):
     assert made_of(figures).figures == figures
 
 
-def test_a_busy_batch_leaves_out_the_registered_timers_only():
+def test_a_busy_batch_leaves_out_requests_and_registered_timers():
     counts = {
         "rows_in": 5_000_000,
         "rows_out": 5_000_000,
@@ -71,6 +71,8 @@ def test_a_busy_batch_leaves_out_the_registered_timers_only():
         "restored_bytes": 2 << 30,
         "failed_records": 12,
         "late_rows": 5_000,
+        "puts_and_lists": 8,
+        "gets": 40,
         "timers_fired": 1_000_000,
         "timers_registered": 5_000_000,
         "timers_added": 1_000_000,
@@ -79,7 +81,8 @@ def test_a_busy_batch_leaves_out_the_registered_timers_only():
     }
     assert counts.keys() == COUNTS.keys()
     busy = Figures(counts, dict.fromkeys(PHASES, 1_500))
-    kept = {name: count for name, count in counts.items() if name != "timers_registered"}
+    left_out = {"puts_and_lists", "gets", "timers_registered"}
+    kept = {name: count for name, count in counts.items() if name not in left_out}
     assert made_of(busy).figures == attrs.evolve(busy, counts=kept)
 
 
@@ -127,4 +130,4 @@ def test_codes_are_unique_and_unknown_ones_are_ignored():
 def test_every_phase_and_every_count_is_a_metric():
     assert list(PHASES) == [phase.value for phase in Phase]
     metrics = {metric.key for metric in KEYED}
-    assert COUNTS.keys() - metrics == {"files"}
+    assert COUNTS.keys() - metrics == {"files", "puts_and_lists", "gets"}

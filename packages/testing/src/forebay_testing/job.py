@@ -27,6 +27,7 @@ from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
 from forebay_engine.execution.loop_thread import loop_thread
 from forebay_engine.execution.record_methods import broadcast_method
 from forebay_engine.execution.subtask import DEFAULT_CACHE_BYTES, Subtask
+from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.isolation.failed_record import ErrorRows
 from forebay_engine.timers.instants import us_of
 from forebay_engine.versions import (
@@ -122,6 +123,7 @@ class KeyedJob:
         self.backend_class = backend_class
         self._query = query
         self.operator = operator_folder(query, uid)
+        self._root = storage
         self.storage: ObjectStorage = OperatorStorage(storage, self.operator)
         self.compaction = compaction or ImmediateCompaction.open(storage, {})
         self.descriptors = descriptors
@@ -276,11 +278,14 @@ class KeyedJob:
 
         ``now_us`` is the micro-batch's time; default: the clock's.
         """
+        metrics = SubtaskMetrics()
+        counted = OperatorStorage(metrics.counted(self._root), self.operator)
         return Subtask(
             self._fresh(function),
             self.backend_class,
             self._identity(subtask),
-            versions=self.versions(),
+            versions=self.versions(counted),
+            subtask_metrics=metrics,
             key_codec=self.key_codec,
             now_us=self.clock.now_us if now_us is None else now_us,
             settings=self.settings,
@@ -296,10 +301,10 @@ class KeyedJob:
             error_rows=self.error_rows,
         )
 
-    def versions(self) -> OperatorVersions:
-        """Return the operator's versions, as a task sees them."""
+    def versions(self, storage: ObjectStorage | None = None) -> OperatorVersions:
+        """Return the operator's versions, as a task sees them; ``storage`` counts its requests."""
         return OperatorVersions(
-            self.storage,
+            storage or self.storage,
             uid=self.uid,
             max_parallelism=self.max_parallelism,
             backend_name=self.backend_class.name,

@@ -531,6 +531,8 @@ class Subtask:
     def _manifest_metrics(self, committed: CommittedState) -> dict[str, Any]:
         """Return the manifest's metrics."""
         metrics: dict[str, Any] = {"opening_s": self._opening_s, **nested(self._figures(committed))}
+        if requests := metrics.get("storage_requests"):
+            requests["put"] += 1  # the manifest's own
         states = self.engine.states.values()
         durations = {s.spec.name: s.descriptor.ttl.ttl_us for s in states if s.descriptor.ttl}
         if durations:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forebay_engine.execution.counted_storage import RequestCounts, counted
 from forebay_state_api.metrics.fields import keyed_figures
 from forebay_state_api.metrics.histogram import Histogram
 from forebay_state_api.metrics.keyed import READ_BOUNDS
 from forebay_state_api.metrics.phases import PhaseClock
-from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.files import CommittedState
@@ -52,7 +52,7 @@ class SubtaskMetrics:
     def counted(self, storage: ObjectStorage) -> ObjectStorage:
         """Return ``storage``, whose requests are counted from now on."""
         self._requests = self._requests or RequestCounts()
-        return CountedStorage(storage, self._requests)
+        return counted(storage, self._requests)
 
     def opened(self) -> None:
         """Note that the version is open: what was read until now restored it."""

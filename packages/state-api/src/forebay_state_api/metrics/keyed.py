@@ -83,7 +83,14 @@ KEYED: Final = (
         "Time in which commits compacted, because there were too many runs.",
         unit=Unit.SECONDS,
     ),
-    _counter("storage_requests", "Requests to storage.", labels=("request",), values=REQUESTS),
+    _counter(
+        "storage_requests",
+        "Requests of the subtask to storage, each try of them, as stores bill them: pages of "
+        "lists, ranges, parts of large objects and deleted objects count once each. Those of the "
+        "janitor, and of compactions outside the task, are not among them.",
+        labels=("request",),
+        values=REQUESTS,
+    ),
     Metric(
         area="keyed",
         what="state_read",

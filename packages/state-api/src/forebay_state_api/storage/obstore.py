@@ -48,7 +48,7 @@ _ERRNO: Final = re.compile(r"\(os error (\d+)\)")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CONFLICT: Final = "ConditionalRequestConflict"
 """S3's name for a collision of two conditional requests; either may be retried."""
-_PART_BYTES: Final = 16 << 20
+PART_BYTES: Final = 16 << 20
 """Larger objects are written in parts, several at once. If one part fails, all are written again,
 so the parts are large and few."""
 
@@ -73,7 +73,7 @@ class ObstoreStorage(ObjectStorage):
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
         try:
-            obstore.put(self._existing(), path, data, chunk_size=_PART_BYTES)
+            obstore.put(self._existing(), path, data, chunk_size=PART_BYTES)
         except (BaseError, OSError, ValueError) as error:
             raise self.failed("write", name, error) from error
 

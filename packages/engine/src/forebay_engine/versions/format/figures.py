@@ -51,11 +51,13 @@ COUNTS: Final[Mapping[str, str]] = {
     "restored_bytes": "RB",
     "failed_records": "FR",
     "late_rows": "LR",
+    "puts_and_lists": "P",
+    "gets": "G",
     "timers_registered": "TR",
 }
 """Key of a metric → code. A code is stored, so it never changes its meaning. If a name has no room
 for all of them, the last ones are left out: symptoms and alerts need the ones before
-``timers_registered``."""
+``puts_and_lists``. That and ``gets`` are the classes by which stores bill requests."""
 
 MOST_CHARACTERS: Final = 240
 """The longest name of an object below its folder; some stores write under a longer name first."""
@@ -119,11 +121,14 @@ def figures_of(
     metrics: Mapping[str, Any], files: Sequence[StateFile], protected: Sequence[str]
 ) -> Figures:
     """Return the figures of a commit: its manifest's metrics, files and protected names."""
+    requests: Mapping[str, int] = metrics.get("storage_requests", {})
     known: dict[str, Any] = {
         "state_bytes": metrics.get("bytes_total"),
         "written_bytes": metrics.get("bytes_written"),
         "files": len(files),
         "compactions_pending": sum(name.endswith("/") for name in protected),
+        **({"gets": requests["get"]} if requests else {}),
+        **({"puts_and_lists": requests["put"] + requests["list"]} if requests else {}),
         **{key: metrics[key] for key in COUNTS if key in metrics},
     }
     seconds: Mapping[str, float] = metrics.get("phase_seconds", {})

@@ -1,0 +1,86 @@
+"""Figures count what a server was really asked, on stand-ins for S3, GCS and Azure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from forebay_engine.execution.counted_storage import RequestCounts, counted
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.errors import StorageError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage.opening import open_storage
+from forebay_testing import KeyedJob
+from forebay_testing.compaction import ImmediateCompaction
+
+from .stand_ins import AZURE, GCS, S3, StandIn, stand_in
+
+KINDS = ("get", "list", "put")
+ROWS = [(f"key {n}",) for n in range(100)]
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):  # type: ignore[no-untyped-def]
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):  # type: ignore[no-untyped-def]
+        self.n.update(self.n.value() + 1)
+
+
+@pytest.fixture(params=[S3, GCS, AZURE])
+def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+    with stand_in(request.param) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay_state_api.storage.retry._FIRST_S", 0.001)
+
+
+def each_third() -> Callable[[str], bool]:
+    """Return a rule that holds for a third of all requests."""
+    numbers = iter(range(10_000))
+    return lambda _: next(numbers) % 3 == 0
+
+
+def asked(server: StandIn) -> dict[str, int]:
+    seen = Counter(server.seen)
+    return {kind: seen[kind] for kind in KINDS}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_a_subtask_reports_each_request_that_the_server_got(
+    server: StandIn, backend: str, *, busy: bool
+) -> None:
+    job = KeyedJob(
+        plugins().backend(backend),
+        open_storage(server.url("state"), server.options),
+        options={"max-runs": 2} if backend == "lsm" else {},
+        compaction=ImmediateCompaction(open_storage("memory://elsewhere"), hold=True),
+        cache_bytes=0,
+    )
+    stalled_s = 0.0
+    for _ in range(4):
+        server.seen.clear()
+        server.busy = each_third() if busy else lambda _: False
+        job.run(Count(), ROWS)
+        figures = job.reports[0].figures
+        assert {kind: figures[f"storage_requests_{kind}"] for kind in KINDS} == asked(server)
+        assert figures["storage_requests_delete"] == 0
+        stalled_s += figures.get("compaction_stalled_seconds", 0)
+    assert (stalled_s > 0) is (backend == "lsm"), "a commit of lsm compacts"
+
+
+def test_a_request_that_fails_for_good_counts_each_try(server: StandIn) -> None:
+    counts = RequestCounts()
+    options = {**server.options, "retry-budget": 0.01}
+    storage = counted(open_storage(server.url("state"), options), counts).child("below")
+    server.busy = lambda _: True
+    with pytest.raises(StorageError, match="tried"):
+        storage.get("a")
+    assert counts.by_kind()["get"] == server.seen.count("get") > 1
