@@ -7,9 +7,12 @@ import json
 import pytest
 
 from forebay_cli.live.explain import explain
+from forebay_engine.versions import operator_folder
 from forebay_engine.versions.cleaning.deleted_figures import remember
 from forebay_engine.versions.format.markers import list_version
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.storage.opening import open_storage
+from forebay_testing.committing_job import CommittingJob
 
 
 def took(seconds):
@@ -27,6 +30,18 @@ def stored(make_job, tmp_path):
 def test_the_slowest_batch_of_the_only_operator(stored, invoke):
     printed = invoke(explain, "--state-dir", stored)
     assert printed.startswith("clicks / visits\nBatch 1 took 7 s in subtask 0")
+
+
+def test_requests_that_cost_more_than_bytes(invoke, tmp_path):
+    counted = {"get": 1, "list": 3, "put": 3, "delete": 0}
+    for url, billed in ((tmp_path, False), (f"memory://{tmp_path.name}", True)):
+        job = CommittingJob(open_storage(url).child(operator_folder("clicks", "visits")))
+        job.versions(1, 4, metrics={**took(1.0), "storage_requests": counted})
+        printed = invoke(explain, "--state-dir", url)
+        said = "Besides, it spends more on requests than on bytes: 12 puts and lists and 2 gets"
+        assert (said in printed) is billed
+        found = json.loads(invoke(explain, "--state-dir", url, "--json"))
+        assert (found["request_costs"] is not None) is billed
 
 
 def test_one_batch_as_json(stored, invoke):

@@ -128,6 +128,15 @@ def test_how_long_reads_took_by_state(make_job, tmp_path):
     assert "reads of state, in subtask 0: n 1 ms p50, 1 ms p90, 10 ms p99" in text
 
 
+def test_what_requests_cost(make_job, tmp_path, invoke):
+    counted = {"get": 1, "list": 3, "put": 3, "delete": 0}
+    make_job().version(1, metrics={"storage_requests": counted})
+    text = "\n".join(drawn(screen(tmp_path), 150, 60))
+    assert "requests of a micro-batch: 12 puts and lists, 2 gets" in text
+    (found,) = json.loads(invoke(top, "--state-dir", tmp_path, "--once", "--json"))
+    assert (found["requests"]["puts_and_lists"], found["requests"]["gets"]) == (12, 2)
+
+
 def test_operators_without_room_are_counted(stored):
     lines = drawn(screen(stored), 80, 14)
     assert any(line.startswith("… 1 more: enlarge the window") for line in lines)

@@ -19,6 +19,7 @@ from forebay_state_processor.observing.evidence import Evidence
 from forebay_state_processor.observing.explaining import explain as explained
 from forebay_state_processor.observing.explaining import slowest_of
 from forebay_state_processor.observing.janitor_backlog import CHANGE, janitor_backlog
+from forebay_state_processor.observing.request_costs import RequestCosts
 
 if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
@@ -43,7 +44,7 @@ def explain(*, batch: int | None, read: ReadFrom, as_json: bool) -> None:
     """Say in one paragraph why a micro-batch took long, and what changes it.
 
     It names the slowest phase and subtask, the likely cause and the setting, with their numbers.
-    It also says if the janitor is behind.
+    It also says if the janitor is behind, and if the query spends more on requests than on bytes.
     """
     storage = read.storage
     listing = list_operator(storage)
@@ -58,14 +59,25 @@ def explain(*, batch: int | None, read: ReadFrom, as_json: bool) -> None:
             "release, or another runtime, made it"
         )
     found, backlog = explained(evidence), janitor_backlog(listing)
+    warning = _request_costs(storage, listing, timeline)
     if as_json:
-        shown = {**attrs.asdict(found), "janitor_backlog": backlog}
+        shown = {**attrs.asdict(found), "janitor_backlog": backlog, "request_costs": warning}
         print_json({"query": read.query, "uid": read.uid, **shown})
         return
     click.echo(f"{read.query} / {read.uid}")
     click.echo(found.text)
     if backlog is not None:
         click.echo(f"Besides, the janitor is behind: {backlog}. What changes it: {CHANGE}.")
+    if warning is not None:
+        click.echo(f"Besides, {warning}")
+
+
+def _request_costs(
+    storage: ObjectStorage, listing: OperatorListing, timeline: Timeline
+) -> str | None:
+    """Return a sentence if requests cost too much; ``None`` for a directory, which bills none."""
+    costs = RequestCosts.of(listing, timeline)
+    return None if costs is None or "://" not in storage.url else costs.warning
 
 
 def _timeline(storage: ObjectStorage, listing: OperatorListing, batch: int | None) -> Timeline:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         VersionFigures,
     )
 
-OTHER_LINES: Final = 9
+OTHER_LINES: Final = 10
 """The most lines of an operator that are no bars."""
 _HOT_GROUPS: Final = 5
 _OF_BACKENDS: Final = frozenset({"keys", "runs_max", "written_bytes", "compactions_pending"})
@@ -114,6 +114,8 @@ def _facts(view: OperatorView, now: datetime) -> Iterator[str]:
     if reads := _read_times(view):
         yield reads
     yield f"{_stored(view, now)}; {_compactions(view, now)}"
+    if view.request_costs is not None:
+        yield f"requests of a micro-batch: {view.request_costs.text}"
     if view.unknown:
         of_backend = [key for key in view.unknown if key in _OF_BACKENDS]
         others = [key for key in view.unknown if key not in _OF_BACKENDS]

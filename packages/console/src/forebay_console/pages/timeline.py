@@ -56,6 +56,7 @@ def timeline(operator: OperatorView, last: int) -> Mapping[str, Any]:
         "families": _families(columns),
         "made": operator.listing.in_progress,
         **_symptoms(operator),
+        "costs": operator.request_costs,
         "abandoned": len(operator.timeline.abandoned),
         "charts": [chart for chart in _charts(operator, columns) if chart is not None],
     }

@@ -62,7 +62,11 @@ def version(operator: OperatorView, number: int) -> Mapping[str, Any] | None:
     }
 
 
-_OTHERS: Final = {"files": "Files that the version is read from."}
+_OTHERS: Final = {
+    "files": "Files that the version is read from.",
+    "puts_and_lists": "Requests to storage that put an object or list some.",
+    "gets": "Requests to storage that read an object, or a range of one.",
+}
 
 
 def _explanation(operator: OperatorView, at: int) -> Explanation | None:

@@ -23,7 +23,7 @@ def plain_operator(operator: StoredOperator, view: OperatorView, now: datetime) 
     """Return the known figures of an operator as plain data; unknown numbers are ``None``."""
     newest, made, hot = view.newest, view.in_progress, view.hot_key_groups(_HOT_GROUPS)
     timeline, listing = view.timeline, view.listing
-    growth = timeline.growth("state_bytes")
+    growth, costs = timeline.growth("state_bytes"), view.request_costs
     return {
         "query": operator.query,
         "uid": operator.uid,
@@ -41,6 +41,7 @@ def plain_operator(operator: StoredOperator, view: OperatorView, now: datetime) 
         "files": listing.data_files,
         "file_bytes": listing.data_bytes,
         "runs_max": None if newest is None else newest.count("runs_max"),
+        "requests": None if costs is None else costs.plain(),
         "compactions": {
             "pending": None if newest is None else newest.count("compactions_pending"),
             "running": view.running_compactions(now),

@@ -19,6 +19,7 @@ from forebay_state_api.metrics.keyed import GROUP_ROWS
 from forebay_state_processor.observing.deleted_versions import HistoryReader
 from forebay_state_processor.observing.paged_listing import PagedListing
 from forebay_state_processor.observing.parallel_requests import for_each
+from forebay_state_processor.observing.request_costs import RequestCosts
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -104,6 +105,11 @@ class OperatorView:
         """Return the number of compactions that have begun and showed a sign of life lately."""
         folders = self.listing.compactions
         return sum(not one.is_done and now - one.seen < SILENT_AFTER for one in folders)
+
+    @cached_property
+    def request_costs(self) -> RequestCosts | None:
+        """The requests of its micro-batches; ``None`` if they were not counted."""
+        return RequestCosts.of(self.listing, self.timeline)
 
     @property
     def held_by_forks(self) -> int:
