@@ -65,7 +65,9 @@ def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
         reader_of(stored, spec)
         generations = [*generations, _declared(spec)]
     spec = attrs.evolve(spec, generations=generations)
-    for number in reversed(range(len(lineage.generations))):
+    # The newest generation has the types of `stored`, and nothing has to convert its data.
+    older = len(lineage.generations) - (stored == spec.description())
+    for number in reversed(range(older)):
         types = described(lineage.generations[number])
         reader_of({**stored, **types, "generation": number}, spec)
     return spec
