@@ -8,28 +8,17 @@ import pytest
 from click.testing import CliRunner
 
 from forebay_backend_lsm.commands import lsm
-from forebay_engine.versions.format.layout import Coordinates
 from forebay_engine.versions.format.manifest import Manifest, put_manifest
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.storage.opening import open_storage
+from forebay_testing.committing_job import coordinates
 
 FOUND = {bytes([i, i]): (0, b"value %d" % i, 0) for i in range(16)}
 
 
 def manifest(model, files, version, attempt=1, **changes):
-    made = Coordinates(
-        version=version,
-        max_parallelism=16,
-        parallelism=1,
-        subtask=0,
-        range=model.GROUPS,
-        epoch=1,
-        run_key="0" * 16,
-        attempt_id=attempt,
-        random_id=f"{attempt:024x}",
-    )
     plain = {
-        "made": made,
+        "made": coordinates(version, max_parallelism=16, attempt_id=attempt),
         "uid": "op",
         "backend": "lsm",
         "parents": [],

@@ -26,10 +26,8 @@ from forebay_cli.live.top import _Live, top
 from forebay_cli.live.top_screen import TopScreen
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import COUNTS, Figures
-from forebay_engine.versions.format.layout import Coordinates
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing import (
@@ -38,6 +36,7 @@ from forebay_state_processor.observing import (
     OperatorView,
     StoredOperator,
 )
+from forebay_testing.committing_job import coordinates
 
 PATIENCE_S = 100
 FIGURES = {
@@ -281,17 +280,7 @@ def test_many_versions_and_key_groups_are_quick():
     stored = []
     for version in range(10, 0, -1):
         for subtask in range(500):
-            made = Coordinates(
-                version=version,
-                max_parallelism=10_000,
-                parallelism=500,
-                subtask=subtask,
-                range=key_group_range_of(subtask, 500, 10_000),
-                epoch=1,
-                run_key="0123456789abcdef",
-                attempt_id=version,
-                random_id=f"{version:024x}",
-            )
+            made = coordinates(version, subtask, 500, 10_000)
             name = layout.manifest_name(made, 1, 7, figures)
             stored.append(ObjectInfo(name=name, size=7, modified=begun))
     listing = OperatorListing(objects={"versions": stored})

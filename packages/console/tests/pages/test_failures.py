@@ -7,15 +7,14 @@ import shutil
 import pytest
 
 from forebay_engine.versions.format.folder import OperatorStorage
-from forebay_engine.versions.format.layout import Coordinates
 from forebay_engine.versions.format.manifest import Manifest, put_manifest
-from forebay_state_api.contract.file_names import data_name, random_id
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError, StorageError
-from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
+from forebay_testing.committing_job import coordinates
 
 HEAP = "/operators/clicks/visits"
 LSM = "/operators/clicks/sessions"
@@ -188,17 +187,7 @@ def stranger(new_console):
     root = MemoryStorage("memory://stranger")
     for version in (1, 2):
         for subtask in range(2):
-            made = Coordinates(
-                version=version,
-                max_parallelism=8,
-                parallelism=2,
-                subtask=subtask,
-                range=key_group_range_of(subtask, 2, 8),
-                epoch=1,
-                run_key="0123456789abcdef",
-                attempt_id=version,
-                random_id=random_id(),
-            )
+            made = coordinates(version, subtask, parallelism=2)
             name = data_name(version, "acme")
             manifest = Manifest(
                 made=made,

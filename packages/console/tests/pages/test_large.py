@@ -13,14 +13,13 @@ import pytest
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import Figures
 from forebay_engine.versions.format.folder import OperatorStorage
-from forebay_engine.versions.format.layout import Coordinates
 from forebay_engine.versions.format.manifest import Manifest, put_manifest
 from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo
-from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_testing.committing_job import coordinates
 
 pytestmark = pytest.mark.long
 
@@ -52,31 +51,17 @@ class WithMore(ForwardingStorage):
         return [*super().list(prefix), *(o for o in below if o.name.startswith(prefix))]
 
 
-def made(version: int, subtask: int, parallelism: int) -> Coordinates:
-    return Coordinates(
-        version=version,
-        max_parallelism=GROUPS,
-        parallelism=parallelism,
-        subtask=subtask,
-        range=key_group_range_of(subtask, parallelism, GROUPS),
-        epoch=1,
-        run_key="0123456789abcdef",
-        attempt_id=version,
-        random_id=f"{version:024x}",
-    )
-
-
 def listed(version: int, parallelism: int):
     """The marker and the manifest of each subtask."""
     modified = STARTED + timedelta(seconds=version)
     for subtask in range(parallelism):
-        by = made(version, subtask, parallelism)
+        by = coordinates(version, subtask, parallelism, GROUPS)
         names = layout.marker_name(by), layout.manifest_name(by, 1, 7, FIGURES)
         yield from (ObjectInfo(name=n, size=7, modified=modified) for n in names)
 
 
 def put(root, version: int, subtask: int, parallelism: int) -> None:
-    by = made(version, subtask, parallelism)
+    by = coordinates(version, subtask, parallelism, GROUPS)
     files = [
         StateFile(name=data_name(age, "toy"), size=10**6, range=by.range)
         for age in range(version - 8, version)

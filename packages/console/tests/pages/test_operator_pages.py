@@ -7,20 +7,19 @@ import html
 import re
 from datetime import timedelta
 
+import attrs
 import pytest
 
 from forebay_console.pages import overview
 from forebay_engine.versions import OperatorStorage
 from forebay_engine.versions.choosing.savepoints import create_savepoint
 from forebay_engine.versions.format.epochs import UNKNOWN_SPARK_RUN, EpochEntry
-from forebay_engine.versions.format.layout import Coordinates
-from forebay_engine.versions.format.manifest import Manifest, put_manifest
 from forebay_engine.versions.format.markers import put_marker
-from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing import quantities
 from forebay_testing.clock import ManualClock
+from forebay_testing.committing_job import CommittingJob, coordinates
 from forebay_testing.storage import ClockedStorage
 
 HEAP = "/operators/clicks/visits"
@@ -50,17 +49,7 @@ def row_of(page: str, first: str) -> list[str]:
 
 def begin(state_dir, *, version: int, parallelism: int, epoch: int, run: str = RUN) -> None:
     """Begin a version with the first subtask of some run."""
-    made = Coordinates(
-        version=version,
-        max_parallelism=128,
-        parallelism=parallelism,
-        subtask=0,
-        range=key_group_range_of(0, parallelism, 128),
-        epoch=epoch,
-        run_key=run,
-        attempt_id=1,
-        random_id="0" * 24,
-    )
+    made = attrs.evolve(coordinates(version, 0, parallelism, 128, epoch=epoch), run_key=run)
     put_marker(OperatorStorage(open_storage(str(state_dir)), "clicks/visits"), made)
 
 
@@ -109,25 +98,25 @@ def test_a_query_that_went_back_runs_while_it_makes_versions_again(new_console):
     clock = ManualClock()
     root = ClockedStorage(MemoryStorage("memory://went-back"), clock)
     operator = OperatorStorage(root, "clicks/visits")
+    job = CommittingJob(operator, clock, parallelism=1)
 
     def status() -> str:
         view = new_console(root).directory.by_folder()["clicks/visits"].look()
         return overview.row_of(view, clock.now).status
 
-    for version in range(1, 7):
-        clock.advance(timedelta(seconds=10))
-        put_version(operator, version, "a", {})
+    job.versions(1, 6)
     assert status() == "running"
     clock.advance(timedelta(hours=1))
-    put_marker(operator, coordinates(7, "a"))
-    entry = EpochEntry(2, 3, "b" * 16, UNKNOWN_SPARK_RUN)
+    job.begin(7, 0)
+    again = coordinates(4, run="b", epoch=2)
+    entry = EpochEntry(2, 3, again.run_key, UNKNOWN_SPARK_RUN)
     operator.put(entry.name, b"")
     assert status() == "idle", "the marker is of the older run"
-    put_marker(operator, coordinates(4, "b"))
+    put_marker(operator, again)
     assert status() == "running", "version 4 is being made again"
     clock.advance(timedelta(hours=1))
     assert status() == "idle"
-    put_version(operator, 4, "b", {})
+    job.commit(again)
     assert status() == "running"
 
 
@@ -163,44 +152,14 @@ def test_a_version_shows_where_its_time_went(console):
 def test_an_old_version_is_compared_with_the_one_before_it(new_console, newer):
     """Its first micro-batch after a restart is named, however many versions are newer."""
     operator = OperatorStorage(MemoryStorage(f"memory://restart-{newer}"), "clicks/visits")
+    job = CommittingJob(operator, parallelism=1)
     for version in range(1, 3 + newer):
         run = "a" if version == 1 else "b"
         phase = "open" if version == 2 else "function"
-        put_version(operator, version, run, {"phase_seconds": {phase: 1.0 + version % 7}})
+        phases = {"phase_seconds": {phase: 1.0 + version % 7}}
+        job.version(version, run=run, epoch=1 if run == "a" else 2, metrics=phases)
     page = new_console(operator.root).page(f"{HEAP}/versions/2")
     assert "it was the first micro-batch after a restart" in page
-
-
-def coordinates(version: int, run: str) -> Coordinates:
-    return Coordinates(
-        version=version,
-        max_parallelism=8,
-        parallelism=1,
-        subtask=0,
-        range=KeyGroupRange(0, 7),
-        epoch=1 if run == "a" else 2,
-        run_key=run * 16,
-        attempt_id=version,
-        random_id=f"{version:024x}",
-    )
-
-
-def put_version(operator, version: int, run: str, metrics: dict[str, object]) -> None:
-    manifest = Manifest(
-        made=coordinates(version, run),
-        uid="visits",
-        backend="toy",
-        parents=[],
-        opened_version=version - 1,
-        now_us=0,
-        files=[],
-        meta={},
-        protected=(),
-        descriptions={},
-        operator_state={},
-        metrics=metrics,
-    )
-    put_manifest(operator, manifest)
 
 
 def test_an_unknown_version_is_not_here(console):

@@ -1,4 +1,4 @@
-"""Measurements of a subtask: phases, requests to storage, and the counts of the engine."""
+"""The metrics of a subtask: phases, requests to storage, and the counts of the engine."""
 
 from __future__ import annotations
 

@@ -13,12 +13,11 @@ from forebay_engine.versions.cleaning.clearing_marks import cleared_below, marks
 from forebay_engine.versions.cleaning.janitor import Janitor
 from forebay_engine.versions.cleaning.remembered import Remembered
 from forebay_engine.versions.format.epochs import record_name
-from forebay_engine.versions.format.layout import Coordinates
 from forebay_engine.versions.format.manifest import Manifest, put_manifest, read_manifest
 from forebay_engine.versions.format.markers import Made, put_marker
-from forebay_state_api.contract.file_names import data_name, random_id
+from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
-from forebay_state_api.keys import key_group_range_of
+from forebay_testing.committing_job import coordinates
 from forebay_testing.storage import CountingStorage, Crash, Fault, FaultyStorage
 
 HOUR = timedelta(hours=1)
@@ -211,16 +210,8 @@ class Committed:
         self.clock.advance(self.trigger)
         self.version += 1
         for subtask in range(self.run.parallelism):
-            groups = key_group_range_of(subtask, self.run.parallelism, 8)
-            made = Coordinates(
-                version=self.version,
-                max_parallelism=8,
-                parallelism=self.run.parallelism,
-                subtask=subtask,
-                range=groups,
-                epoch=1,
-                run_key=self.run.key,
-                attempt_id=self.version,
+            made = attrs.evolve(
+                coordinates(self.version, subtask, self.run.parallelism), run_key=self.run.key
             )
             put_marker(self.storage, made)
             name = data_name(self.version, "delta")
@@ -232,7 +223,7 @@ class Committed:
 
 def _manifest(made, names):
     return Manifest(
-        made=attrs.evolve(made, random_id=random_id()),
+        made=made,
         uid="op",
         backend="toy",
         parents=[],

@@ -13,9 +13,8 @@ from forebay_engine.versions.format.markers import list_version, put_marker
 from forebay_spark_runtime.demo import kill as module
 from forebay_spark_runtime.demo.kill import Killer, end, unfinished
 from forebay_state_api.contract.checksummed import seal
-from forebay_state_api.contract.file_names import random_id
-from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_testing.committing_job import coordinates
 
 
 def test_ending_a_worker_ends_it():
@@ -36,17 +35,7 @@ def storage():
 
 
 def attempt(version, number):
-    return layout.Coordinates(
-        version=version,
-        max_parallelism=128,
-        parallelism=1,
-        subtask=0,
-        range=KeyGroupRange(0, 127),
-        epoch=1,
-        run_key="0" * 16,
-        attempt_id=number,
-        random_id=random_id(),
-    )
+    return coordinates(version, attempt_id=number)
 
 
 def commit(storage, made):

@@ -17,16 +17,15 @@ from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.cleaning.storage_probe import examine
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import Figures
-from forebay_engine.versions.format.layout import Coordinates
 from forebay_state_api.contract.file_names import data_name, data_version
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 from forebay_state_api.errors import FencedError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
-from forebay_state_api.keys import key_group_range_of
 from forebay_state_api.storage.clouds import S3Storage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing import DirectoryWatch
 from forebay_testing import KeyedJob
+from forebay_testing.committing_job import coordinates
 from forebay_testing.reference import ReferenceBackend
 
 pytestmark = pytest.mark.long
@@ -141,17 +140,7 @@ def large_operator(versions: Iterable[int], subtasks: int) -> Iterator[str]:
     """Names of a large operator's objects; a manifest of 7 bytes is whole by its name."""
     for version in versions:
         for subtask in range(subtasks):
-            made = Coordinates(
-                version=version,
-                max_parallelism=subtasks,
-                parallelism=subtasks,
-                subtask=subtask,
-                range=key_group_range_of(subtask, subtasks, subtasks),
-                epoch=1,
-                run_key="0123456789abcdef",
-                attempt_id=version,
-                random_id=f"{version:024x}",
-            )
+            made = coordinates(version, subtask, subtasks, subtasks)
             yield layout.marker_name(made)
             yield layout.manifest_name(made, 1, 7, Figures({"rows_in": 5}))
             yield data_name(version, "toy")

@@ -10,11 +10,10 @@ import pytest
 
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import Figures
-from forebay_engine.versions.format.layout import Coordinates
 from forebay_state_api.contract.object_storage import ObjectInfo
-from forebay_state_api.keys import key_group_range_of
 from forebay_state_processor.observing import OperatorListing
 from forebay_state_processor.observing.known_names import KnownNames
+from forebay_testing.committing_job import coordinates
 
 pytestmark = pytest.mark.long
 
@@ -30,17 +29,7 @@ def stored(versions: int, parallelism: int, max_parallelism: int) -> list[Object
     found = []
     for version in range(versions, 0, -1):
         for subtask in range(parallelism):
-            made = Coordinates(
-                version=version,
-                max_parallelism=max_parallelism,
-                parallelism=parallelism,
-                subtask=subtask,
-                range=key_group_range_of(subtask, parallelism, max_parallelism),
-                epoch=1,
-                run_key="0123456789abcdef",
-                attempt_id=version,
-                random_id=f"{version:024x}",
-            )
+            made = coordinates(version, subtask, parallelism, max_parallelism)
             modified = STARTED + timedelta(seconds=version)
             names = [layout.marker_name(made), layout.manifest_name(made, 1, 7, FIGURES)]
             found += [ObjectInfo(name=name, size=7, modified=modified) for name in names]

@@ -21,6 +21,30 @@ if TYPE_CHECKING:
 _FILE_BYTES: Final = 100
 
 
+def coordinates(
+    version: int,
+    subtask: int = 0,
+    parallelism: int = 1,
+    max_parallelism: int = 8,
+    *,
+    run: str = "a",
+    epoch: int = 1,
+    attempt_id: int = 1,
+) -> Coordinates:
+    """Return the coordinates of an attempt of a run that a test names."""
+    return Coordinates(
+        version=version,
+        max_parallelism=max_parallelism,
+        parallelism=parallelism,
+        subtask=subtask,
+        range=key_group_range_of(subtask, parallelism, max_parallelism),
+        epoch=epoch,
+        run_key=hashlib.sha256(run.encode()).hexdigest()[:16],
+        attempt_id=attempt_id,
+        random_id=random_id(),
+    )
+
+
 class CommittingJob:
     """Commits versions of one operator, with the figures that a test gives.
 
@@ -45,16 +69,9 @@ class CommittingJob:
     def begin(self, version: int, subtask: int, *, run: str = "a", epoch: int = 1) -> Coordinates:
         """Write the marker of an attempt, and return its coordinates."""
         self.attempts += 1
-        made = Coordinates(
-            version=version,
-            max_parallelism=self.max_parallelism,
-            parallelism=self.parallelism,
-            subtask=subtask,
-            range=key_group_range_of(subtask, self.parallelism, self.max_parallelism),
-            epoch=epoch,
-            run_key=hashlib.sha256(run.encode()).hexdigest()[:16],
-            attempt_id=self.attempts,
-            random_id=random_id(),
+        groups = self.parallelism, self.max_parallelism
+        made = coordinates(
+            version, subtask, *groups, run=run, epoch=epoch, attempt_id=self.attempts
         )
         put_marker(self.storage, made)
         return made

@@ -74,7 +74,7 @@ def said(job, function):
     with pytest.raises(FunctionError) as failure:
         job.run(function, ROWS)
     first, *frames = str(failure.value).splitlines()
-    assert any("test_hints.py" in line for line in frames)
+    assert any("test_error_hints.py" in line for line in frames)
     return first
 
 
