@@ -1,19 +1,26 @@
-"""Profiles of hypothesis, what need not be collected, and the backend of a third party."""
+"""Profiles of hypothesis, what need not be collected, and fixtures of several packages."""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
+import os
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from forebay_state_api.plugins import plugins
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import StateBackend
+    from forebay_state_api.job.descriptors import StateDescriptor
+    from forebay_testing import KeyedJob
 
 settings.register_profile(
     "fixed",
@@ -95,3 +102,44 @@ def shelf_backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(registry, "_known", {**registry._by_key()})  # noqa: SLF001 - put back
     registry.register(module, "shelf")
     return module.ShelfBackend
+
+
+@pytest.fixture(params=["heap", "lsm"])
+def backend_class(request: pytest.FixtureRequest) -> type[StateBackend]:
+    """Return each of the project's backends."""
+    return plugins().backend(request.param)
+
+
+@pytest.fixture
+def make_job(tmp_path: Path, backend_class: type[StateBackend]) -> Callable[..., KeyedJob]:
+    """Return a function that makes a job without Spark, whose state directory is ``tmp_path``."""
+    from forebay_state_api.storage.opening import open_storage
+    from forebay_testing import KeyedJob
+
+    def make(*descriptors: StateDescriptor, **given: Any) -> KeyedJob:
+        storage = open_storage(str(tmp_path))
+        return KeyedJob(backend_class, storage, descriptors=descriptors, **given)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, Any]]:
+    """Yield ``spark.forebay.storage.*`` for a server that has the bucket ``bucket``."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    # Use no profile, proxy or credentials of this machine.
+    kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server.start()
+    _, port = server.get_host_and_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    secrets = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **secrets).create_bucket(
+        Bucket="bucket"
+    )
+    yield {"endpoint": endpoint, "region": "us-east-1", **secrets, "retry-budget": 5.0}
+    server.stop()
+    os.environ.update(kept)

@@ -12,7 +12,7 @@ from forebay_testing.committing_job import CommittingJob
 
 
 @pytest.fixture
-def make_job(tmp_path):
+def make_committing_job(tmp_path):
     """Return a function that makes jobs of an operator in the state directory `tmp_path`."""
 
     def make(query="clicks", uid="visits", **how):

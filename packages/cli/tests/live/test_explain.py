@@ -20,8 +20,8 @@ def took(seconds):
 
 
 @pytest.fixture
-def stored(make_job, tmp_path):
-    job = make_job()
+def stored(make_committing_job, tmp_path):
+    job = make_committing_job()
     for version, seconds in enumerate((1.0, 7.0, 2.0, 1.0), 1):
         job.version(version, metrics=took(seconds))
     return tmp_path
@@ -53,8 +53,8 @@ def test_one_batch_as_json(stored, invoke):
 
 
 @pytest.mark.long
-def test_a_batch_that_the_janitor_has_cleared(make_job, invoke, tmp_path):
-    job = make_job()
+def test_a_batch_that_the_janitor_has_cleared(make_committing_job, invoke, tmp_path):
+    job = make_committing_job()
     job.version(1, metrics=took(9.0))
     job.versions(2, 120, metrics=took(1.0))
     cleared = list_version(job.storage, 1).objects
@@ -67,8 +67,10 @@ def test_a_batch_that_the_janitor_has_cleared(make_job, invoke, tmp_path):
 
 
 @pytest.mark.long
-def test_the_version_before_the_batch_may_be_in_the_history_alone(make_job, invoke, tmp_path):
-    job = make_job()
+def test_the_version_before_the_batch_may_be_in_the_history_alone(
+    make_committing_job, invoke, tmp_path
+):
+    job = make_committing_job()
     job.version(1, metrics=took(1.0))
     opened = {"phase_seconds": {"open": 9.0}}
     job.version(2, metrics=opened, run="b", epoch=2)
@@ -81,20 +83,20 @@ def test_the_version_before_the_batch_may_be_in_the_history_alone(make_job, invo
     assert "the first micro-batch after a restart" in printed
 
 
-def test_several_operators_must_be_distinguished(stored, make_job, invoke):
-    make_job(uid="sessions").version(1, metrics=took(1.0))
+def test_several_operators_must_be_distinguished(stored, make_committing_job, invoke):
+    make_committing_job(uid="sessions").version(1, metrics=took(1.0))
     both = "--query clicks --uid sessions; --query clicks --uid visits"
     with pytest.raises(ConfigurationError, match=both):
         invoke(explain, "--state-dir", stored)
     assert "7 s" in invoke(explain, "--state-dir", stored, "--uid", "visits")
 
 
-def test_what_is_not_there_is_named(stored, make_job, invoke):
+def test_what_is_not_there_is_named(stored, make_committing_job, invoke):
     with pytest.raises(ConfigurationError, match=r"batch 77 are not stored .* there are: 0 to 3"):
         invoke(explain, "--state-dir", stored, "--batch", 77)
     with pytest.raises(ConfigurationError, match=r"no such operator .*: there are 'clicks'"):
         invoke(explain, "--state-dir", stored, "--uid", "nobody")
-    make_job(uid="old").version(1)
+    make_committing_job(uid="old").version(1)
     with pytest.raises(ConfigurationError, match="no version with measured times"):
         invoke(explain, "--state-dir", stored, "--uid", "old")
     with pytest.raises(ConfigurationError, match=r"times of batch 0 .* were not measured"):

@@ -49,10 +49,10 @@ FIGURES = {
 
 
 @pytest.fixture
-def stored(make_job, tmp_path):
+def stored(make_committing_job, tmp_path):
     """A state directory with two operators of one query."""
-    make_job(uid="visits").versions(803, 813, metrics=FIGURES)
-    make_job(uid="sessions").versions(1, 2, metrics={"rows_in": 3})
+    make_committing_job(uid="visits").versions(803, 813, metrics=FIGURES)
+    make_committing_job(uid="sessions").versions(1, 2, metrics={"rows_in": 3})
     return tmp_path
 
 
@@ -112,17 +112,17 @@ def test_hot_key_groups_and_what_is_not_known(stored):
     assert "times were not measured" in text, "the other operator has no times"
 
 
-def test_what_the_backend_alone_does_not_report(make_job, tmp_path):
+def test_what_the_backend_alone_does_not_report(make_committing_job, tmp_path):
     known = dict.fromkeys(COUNTS, 1)
     del known["runs_max"]
-    make_job().version(1, metrics=known)
+    make_committing_job().version(1, metrics=known)
     text = "\n".join(drawn(screen(tmp_path), 150, 60))
     assert "not reported by the backend toy: runs_max" in text
 
 
-def test_how_long_reads_took_by_state(make_job, tmp_path):
+def test_how_long_reads_took_by_state(make_committing_job, tmp_path):
     reads = {"n": {"141": 90, "189": 9, "236": 1}}
-    make_job().version(1, metrics={"rows_in": 1, "state_access_seconds": reads})
+    make_committing_job().version(1, metrics={"rows_in": 1, "state_access_seconds": reads})
     text = "\n".join(drawn(screen(tmp_path), 150, 60))
     assert "reads of state, in subtask 0: n 1 ms p50, 1 ms p90, 10 ms p99" in text
 
@@ -254,8 +254,8 @@ class Unlistable(ForwardingStorage):
         return self.inner.list_folders(prefix)
 
 
-def test_a_query_that_cannot_be_listed_is_named(stored, make_job, monkeypatch):
-    make_job("carts").version(1)
+def test_a_query_that_cannot_be_listed_is_named(stored, make_committing_job, monkeypatch):
+    make_committing_job("carts").version(1)
     storage = Unlistable(open_storage(stored))
     monkeypatch.setattr("forebay_cli.live.top.state_directory", lambda *_: storage)
     problem = "operators of query carts: Access Denied"
@@ -368,7 +368,7 @@ class Terminal:
 
 
 @pytest.mark.long
-def test_on_a_real_terminal_that_is_resized(stored, make_job):
+def test_on_a_real_terminal_that_is_resized(stored, make_committing_job):
     # A shell that starts the tests in the background lets its children ignore SIGINT.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     code += "from forebay_cli.main import main; main()"
@@ -380,7 +380,7 @@ def test_on_a_real_terminal_that_is_resized(stored, make_job):
     try:
         first = terminal.until("key groups with most rows")
         assert "compactions" in first
-        make_job(uid="visits").version(814, metrics=FIGURES)
+        make_committing_job(uid="visits").version(814, metrics=FIGURES)
         terminal.until(" 813 ")
         terminal.resize(50, 20)
         terminal.until(r"\x1b\[1muid[^\r\n]*batch[^\r\n]*state")

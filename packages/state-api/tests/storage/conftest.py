@@ -1,10 +1,8 @@
-"""Storages of every kind, each empty; S3 is a server on loopback."""
+"""Storages of every kind, each empty; S3 is a server on loopback (`s3_options`)."""
 
 from __future__ import annotations
 
 import itertools
-import logging
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,28 +17,6 @@ from .file_systems import dbfs, webhdfs
 from .stand_ins import AZURE, GCS, StandIn, stand_in
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def s3_options() -> Iterator[dict[str, Any]]:
-    """``spark.forebay.storage.*`` of a server that has the bucket ``bucket``."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    # Ignore the machine's profile, proxy and credentials.
-    kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    server.start()
-    _, port = server.get_host_and_port()
-    endpoint = f"http://127.0.0.1:{port}"
-    secrets = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **secrets).create_bucket(
-        Bucket="bucket"
-    )
-    yield {"endpoint": endpoint, "region": "us-east-1", **secrets, "retry-budget": 5.0}
-    server.stop()
-    os.environ.update(kept)
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ def job(storage, clock):
 
 
 @pytest.fixture
-def make_job(clock):
+def make_committing_job(clock):
     """Return a function that makes jobs on a given storage."""
 
     def make(storage, **how):

@@ -183,11 +183,11 @@ def test_no_version_is_missing_between_others(job, storage, in_pages, seed):
     assert pages.listing().timeline == list_operator(storage).timeline
 
 
-def test_a_local_directory_is_listed_at_once(make_job, tmp_path):
+def test_a_local_directory_is_listed_at_once(make_committing_job, tmp_path):
     from forebay_state_api.storage.opening import open_storage
 
     storage = open_storage(tmp_path)
-    make_job(storage).versions(1, 3)
+    make_committing_job(storage).versions(1, 3)
     pages = PagedListing(storage)
     assert pages.refresh(1) == 1
     assert pages.is_whole

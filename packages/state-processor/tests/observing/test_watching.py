@@ -58,9 +58,9 @@ def test_a_view_waits_until_its_requests_suffice(job, storage):
     assert OperatorWatch(storage).view().newest.version == 3
 
 
-def test_the_requests_of_a_directory_are_three_for_each_operator(root, make_job):
+def test_the_requests_of_a_directory_are_three_for_each_operator(root, make_committing_job):
     for uid in ("a", "b", "c"):
-        make_job(root.child(f"q{uid}/{uid}")).versions(1, 3, metrics=ROWS)
+        make_committing_job(root.child(f"q{uid}/{uid}")).versions(1, 3, metrics=ROWS)
     counting = CountingStorage(root)
     watch = DirectoryWatch(counting)
     seen, most = [], 3 * 3
@@ -178,11 +178,11 @@ def test_pins_of_readers_savepoints_and_forks(job, storage, clock):
         assert (view.listing.savepoints, view.held_by_forks) == (["kept"], 0)
 
 
-def test_a_directory_s_operators_come_and_go(root, make_job):
-    make_job(root.child("q/a")).version(1)
+def test_a_directory_s_operators_come_and_go(root, make_committing_job):
+    make_committing_job(root.child("q/a")).version(1)
     watch = DirectoryWatch(root)
     assert [(one.query, one.uid) for one in watch.views()] == [("q", "a")]
-    make_job(root.child("q/b")).version(1)
+    make_committing_job(root.child("q/b")).version(1)
     for _ in range(10):
         found = watch.refresh()
     assert [one.uid for one in found] == ["a", "b"]
@@ -212,20 +212,20 @@ class Denying(ForwardingStorage):
 
 
 @pytest.fixture
-def denying(root, make_job):
+def denying(root, make_committing_job):
     """A state directory with two operators of one query, which can be denied."""
     for uid in ("a", "b"):
-        make_job(root.child(f"q/{uid}")).versions(1, 2, metrics=ROWS)
+        make_committing_job(root.child(f"q/{uid}")).versions(1, 2, metrics=ROWS)
     return Denying(root)
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_an_operator_that_cannot_be_read_keeps_its_view(denying, make_job, waits):
+def test_an_operator_that_cannot_be_read_keeps_its_view(denying, make_committing_job, waits):
     denying.waits = waits
     watch = DirectoryWatch(denying)
     assert [len(watch.views()), len(watch.problems)] == [2, 0]
     denying.denied.add("q/a/")
-    make_job(denying.inner.child("q/b")).version(3)
+    make_committing_job(denying.inner.child("q/b")).version(3)
     found = {one.uid: view.newest.version for one, view in watch.refresh().items()}
     assert found == {"a": 2, "b": 3}
     assert [(one.uid, str(error)) for one, error in watch.problems.items()] == [
@@ -263,9 +263,9 @@ class Unlistable(Denying):
 
 
 @pytest.fixture
-def unlistable(denying, make_job):
+def unlistable(denying, make_committing_job):
     """The same state directory with one more query, where only lists of queries are denied."""
-    make_job(denying.inner.child("p/c")).versions(1, 2, metrics=ROWS)
+    make_committing_job(denying.inner.child("p/c")).versions(1, 2, metrics=ROWS)
     return Unlistable(denying.inner)
 
 
@@ -281,11 +281,13 @@ def test_a_query_that_cannot_be_listed_leaves_the_others(unlistable):
     assert ({one.uid for one in found}, watch.unlisted) == ({"a", "b", "c"}, {})
 
 
-def test_operators_of_a_query_that_can_be_listed_no_more_are_read_on(unlistable, make_job):
+def test_operators_of_a_query_that_can_be_listed_no_more_are_read_on(
+    unlistable, make_committing_job
+):
     watch = DirectoryWatch(unlistable)
     assert len(watch.views()) == 3
     unlistable.denied.add("p")
-    make_job(unlistable.inner.child("p/c")).version(3)
+    make_committing_job(unlistable.inner.child("p/c")).version(3)
     for _ in range(12):
         found = {one.uid: view.newest.version for one, view in watch.refresh().items()}
     assert found == {"a": 2, "b": 2, "c": 3}
@@ -306,8 +308,8 @@ def test_the_list_of_all_operators_has_all_or_fails(unlistable):
         stored_operators(unlistable)
 
 
-def test_one_chosen_operator_takes_no_list_of_operators(root, make_job):
-    make_job(root.child("q/a")).version(1)
+def test_one_chosen_operator_takes_no_list_of_operators(root, make_committing_job):
+    make_committing_job(root.child("q/a")).version(1)
     counting = CountingStorage(root)
     DirectoryWatch(counting, query="q", uid="a").refresh()
     assert counting.counts == {"list_page": 1, "get": 1}
@@ -322,8 +324,8 @@ def test_one_chosen_operator_takes_no_list_of_operators(root, make_job):
         ({"uid": "b"}, "there are 'q'"),
     ],
 )
-def test_names_of_nothing_are_errors(root, make_job, chosen, message):
+def test_names_of_nothing_are_errors(root, make_committing_job, chosen, message):
     if chosen:
-        make_job(root.child("q/a")).version(1)
+        make_committing_job(root.child("q/a")).version(1)
     with pytest.raises(ConfigurationError, match=message):
         DirectoryWatch(root, **chosen).views()
