@@ -2,9 +2,9 @@
 
 One root, `ForebayError`; below it the job's author (`ConfigurationError`, `StateAccessError`,
 `StateMigrationError`, `FunctionError`, `OutputSchemaError`), the operator of the job
-(`CorruptStateError`, `StorageError`, `NoThreadError`, `FencedError`), whoever reads state from
-outside (`VersionGoneError`, `AbandonedTimelineError`), and the author of a plugin (`PluginError`).
-Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
+(`CorruptStateError`, `StorageError`, `NoThreadError`, `FencedError`), readers of state from outside
+(`VersionGoneError`, `AbandonedTimelineError`), and the author of a plugin (`PluginError`). Misuse
+for which Python has an exception stays a `ValueError` or a `TypeError`.
 """
 
 from __future__ import annotations
@@ -156,14 +156,14 @@ class FencedError(ForebayError):
 class VersionGoneError(ForebayError):
     """A reader opens, or goes on from, a version that the janitor has deleted.
 
-    Who acts: whoever reads. Open a newer version, or start again with what it shows.
+    Who acts: the reader. Open a newer version, or start again from its content.
     """
 
 
 class AbandonedTimelineError(ForebayError):
     """A reader goes on from a version of a timeline that the query has left.
 
-    Who acts: whoever reads. Take the abandoned changes back, or start again; the message names both
+    Who acts: the reader. Undo the abandoned changes, or start again; the message names both
     versions.
     """
 

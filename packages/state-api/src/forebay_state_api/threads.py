@@ -1,8 +1,8 @@
 """Starts threads and event loops, also in a process that has reached its limits.
 
-One rule for the whole project. What a caller can do itself, such as a read, it does. What can wait,
-such as the janitor, is left out until the next time. Everything else is a `NoThreadError`, and for
-lack of open files a `StorageError`.
+The whole project follows one rule. Work that the caller can do itself, such as a read, is done by
+the caller. Work that can wait, such as a pass of the janitor, is skipped until the next time.
+Everything else raises a `NoThreadError`, or a `StorageError` if no file can be opened.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ReadThreads(Executor):
         return done
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as declared by `Executor`
-        """Take no more calls; see `concurrent.futures.Executor.shutdown`."""
+        """Accept no more calls; see `concurrent.futures.Executor.shutdown`."""
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the options that all calls have, whoever declares them."""
+"""Check the options that every declaration of calls has."""
 
 from __future__ import annotations
 

@@ -62,10 +62,10 @@ def whole(given: Any, what: str, *, least: int) -> int:
 
 @attrs.frozen
 class Retry:
-    """Which failed calls are made again, how often, and after which delay.
+    """The retry policy of calls: the failures that are retried, how often, and after which delay.
 
     Retries are counted for each record. Where a server asks for time (status 429, 503 with
-    Retry-After, or `RetryLaterError`), the call is made again after that time, which does not count
+    Retry-After, or `RetryLaterError`), the call is repeated after that time, which does not count
     as a retry.
 
     Raises `ConfigurationError` for fields that cannot work.
@@ -185,6 +185,6 @@ class CallPolicy:
 
     @property
     def bare(self) -> bool:
-        """Whether a call is just the function, without limits, retries or ``on_error``."""
+        """Whether a call runs the function alone, without limits, retries or ``on_error``."""
         guards = (self.try_timeout, self.timeout, self.retry, self.rate, self.hedge, self.on_error)
         return all(guard is None for guard in guards)

@@ -20,7 +20,7 @@ _Classes = tuple[type, ...]
 
 
 def whole(type_info: Any) -> TypeShape:
-    """Return the shape of a descriptor's ``type_info``. Raises `UnsupportedTypeError`."""
+    """Return the shape of a descriptor's complete ``type_info``. Raises `UnsupportedTypeError`."""
     if isinstance(type_info, str):
         return shape_of_ddl(type_info)
     return AnyShape() if type_info is None else _shape(type_info, ())

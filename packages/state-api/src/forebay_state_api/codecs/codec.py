@@ -88,7 +88,7 @@ class CodecShape(TypeShape):
             self.copy = self._through_bytes
 
     def test(self, subject: str, code: Code) -> str:  # noqa: ARG002 - only the codec knows
-        """Let nothing pass: only the codec knows its values."""
+        """Pass no value: only the codec knows its values."""
         return "False"
 
     def convert(self, value: Any) -> Any:

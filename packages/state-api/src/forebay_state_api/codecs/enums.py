@@ -55,7 +55,7 @@ class FlagShape(EnumShape):
         self.to_plain = _flag_name
 
     def test(self, subject: str, code: Code) -> str:
-        """Let named members pass."""
+        """Pass named members."""
         names = code.bind(frozenset(self.description["members"]))
         return f"type({subject}) is {code.bind(self._cls)} and {subject}._name_ in {names}"
 

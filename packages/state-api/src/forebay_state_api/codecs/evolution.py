@@ -101,7 +101,7 @@ class MigratingShape(TypeShape):
         return self._of.convert(value)
 
     def reader(self, stored: Description) -> Function | None:
-        """Read what can be read, and migrate what cannot."""
+        """Return a reader that reads compatible data and migrates other data."""
         return self._reading(stored)[0]
 
     def layout_of(self, stored: Description) -> ByteLayout:

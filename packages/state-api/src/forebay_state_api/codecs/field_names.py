@@ -21,7 +21,7 @@ def as_python(name: str) -> str:
 
 
 def one_to_python(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the first names that are spelled differently and one name to Python; else nothing."""
+    """Return the first differently spelled names that are one name to Python, if any."""
     spelled: dict[str, list[str]] = {}
     for name in names:
         spelled.setdefault(as_python(name), []).append(name)
@@ -29,7 +29,7 @@ def one_to_python(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_declared(given: str, names: Sequence[str]) -> str:
-    """Return which of ``names`` Python code means by ``given``.
+    """Return the one of ``names`` that Python code means by ``given``.
 
     ``given`` itself unless exactly one matches.
     """
@@ -40,7 +40,7 @@ def as_declared(given: str, names: Sequence[str]) -> str:
 
 
 def spelled_otherwise(given: str, names: Sequence[str]) -> str:
-    """Return the end of an error about a name that looks like one of ``names``; else nothing."""
+    """Return the end of an error about a name that looks like one of ``names``; else empty."""
     declared = as_declared(given, names)
     return "" if declared == given else f". One looks like it, spelled {declared!a}, not {given!a}"
 

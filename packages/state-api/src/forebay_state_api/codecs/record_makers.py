@@ -52,7 +52,7 @@ class TupleMaker(Maker):
 
 
 class ObjectMaker(Maker):
-    """For objects with fields in slots or in their ``__dict__``.
+    """Builds objects with fields in slots or in their ``__dict__``.
 
     Fields are set directly, without ``__init__``, converters and validators, so that values come
     out as they went in, whatever those do. If the class has a hook that runs after ``__init__``,

@@ -37,7 +37,7 @@ class Field:
     may_be_unset: bool = False
     """Whether the constructor may leave it unset; reading it may raise `AttributeError`."""
     aliases: tuple[str, ...] = ()
-    """Former names."""
+    """Former names of the field."""
 
     @property
     def description(self) -> dict[str, Any]:

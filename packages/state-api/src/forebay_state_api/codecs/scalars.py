@@ -127,7 +127,7 @@ class DatetimeShape(ScalarShape):
         self.exact = frozenset()
 
     def test(self, subject: str, code: Code) -> str:
-        """Let UTC and datetimes without a zone pass."""
+        """Pass datetimes in UTC and datetimes without a zone."""
         zones = code.bind((None, UTC))
         return f"(type({subject}) is {code.bind(datetime)} and {subject}.tzinfo in {zones})"
 
@@ -182,7 +182,7 @@ class OptionalShape(TypeShape):
         return {**self.description, "of": self._of.declaration}
 
     def test(self, subject: str, code: Code) -> str:
-        """Let ``None`` pass."""
+        """Pass ``None``."""
         if self.exact:
             return super().test(subject, code)
         return f"({subject} is None or {self._of.test(subject, code)})"

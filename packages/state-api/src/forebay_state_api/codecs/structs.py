@@ -78,8 +78,8 @@ def tuple_class(title: str, names: tuple[str, ...]) -> Any:
 
     ``_fields`` are ``names``, and ``_replace`` takes them. Use ``getattr`` for a field whose name
     is not an identifier, is a keyword or begins with an underscore; use the position for a field
-    that would hide a method. Of several fields that are one name to Python none is an attribute by
-    that name.
+    that would hide a method. Fields whose names Python cannot distinguish are not available as
+    attributes.
     """
     spelled = [as_python(name) for name in names]
     fields = [_field_name(position, names, spelled) for position in range(len(names))]

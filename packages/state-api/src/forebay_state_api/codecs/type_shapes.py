@@ -46,12 +46,12 @@ class UnsupportedTypeError(Exception):
 
 
 class TypeShape(abc.ABC):
-    """One type, or one part of one."""
+    """A declared type, or a part of one."""
 
     description: dict[str, Any]
-    """Plain data: ``type`` and the type's parameters."""
+    """The type as plain data: ``type`` and the type's parameters."""
     layout: ByteLayout = TYPED
-    """How values become bytes when this is the whole type; parts are always `TYPED`."""
+    """The byte layout of values when this is the whole type; parts are always `TYPED`."""
     exact: frozenset[type] = frozenset()
     """If not empty: a value is valid as it is, and immutable, iff its class is one of these."""
     classes: frozenset[type] = frozenset()

@@ -49,7 +49,7 @@ class AnyShape(TypeShape):
         self.original = _original
 
     def test(self, subject: str, code: Code) -> str:
-        """Let scalars and tuples of them pass; all other values have to be copied anyway.
+        """Pass scalars and tuples of them; all other values have to be copied anyway.
 
         Datetimes do not pass, since they may have to be converted to UTC.
         """

@@ -146,7 +146,7 @@ class Opening:
     """The arguments of `StateBackend.open`."""
 
     storage: ObjectStorage
-    """Rooted at the operator's directory."""
+    """The storage of the operator's directory."""
     path: str
     """The operator's directory as text, for messages and as part of a cache's key."""
     uid: str
@@ -154,7 +154,9 @@ class Opening:
     """The version that is opened; 0 is the empty version."""
     range: KeyGroupRange
     parents: Sequence[ParentState]
-    """Disjoint, in key-group order, together covering the range; empty for version 0."""
+    """Parts of the opened version: disjoint, in key-group order, covering the range; empty for
+    version 0.
+    """
     options: Mapping[str, Any] = attrs.field(repr=False)
     """Settings ``spark.forebay.<backend name>.*`` without the prefix, typed by the backend's
     ``options`` declaration."""
@@ -176,7 +178,7 @@ class Opening:
     """The names of the tables that will be opened, in a version that is only read; ``None`` if any
     table may be opened. A backend that reads tables when it opens them may read these alone."""
     retry_budget_s: float = 30.0
-    """How long a request to a store of the backend's own may be tried again, in seconds: the
+    """Time in seconds within which a request to a store of the backend's own may be retried: the
     setting ``spark.forebay.storage.retry-budget``. ``storage`` tries its own requests again."""
 
     @classmethod
@@ -270,7 +272,7 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
-        """For point tables: return the values of ``(key group, key)`` cells, in order.
+        """Return the values in a point table of ``(key group, key)`` cells, in order.
 
         A cell that does not exist gives ``ABSENT``. There may be any number of cells. The engine
         does not change the values.
@@ -278,21 +280,21 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
-        """For map tables: return the values of ``(key group, key, user key address)`` cells.
+        """Return the values in a map table of ``(key group, key, user key address)`` cells.
 
         Otherwise as `get_many`.
         """
 
     @abc.abstractmethod
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
-        """For list and map tables: return a scan of the content of one key.
+        """Return a scan of the content of one key in a list or map table.
 
         Takes the snapshot without waiting: it is called on the task thread when the iteration is
         requested. `Scan.pages` does the reading.
         """
 
     def scan_range(self, namespace: Any, group: int, key: Any, part: KeyRange) -> Scan:
-        """For ordered map tables: return a scan of one key's entries in ``part``, in its direction.
+        """Return a scan of one key's entries in a range of an ordered map table, in its direction.
 
         Takes the snapshot without waiting, as `scan` does. This implementation reads the whole map
         and holds the entries of the range in memory. A backend whose store is in the order of
@@ -302,7 +304,7 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def apply(self, changes: Changes) -> None:
-        """Take writes. Later reads see them; they are durable only after `commit`."""
+        """Apply writes. Later reads see them; they are durable only after `commit`."""
 
     @abc.abstractmethod
     def export(self, keys: int) -> Iterator[Changes]:
@@ -405,19 +407,17 @@ class StateBackend(abc.ABC):
     def export(self, spec: TableSpec, keys: int) -> Iterator[Changes]:
         """Yield all cells of one state, as `Table.export` does.
 
-        For readers, which use nothing else of the table: a backend whose tables take time or memory
-        to make need not make one. Raises as `table` does.
+        Readers use nothing else of the table, so a backend whose tables are costly to make need not
+        make one. Raises as `table` does.
         """
         return self.table(spec).export(keys)
 
     def stored_bytes(self) -> Mapping[str, int] | None:
         """Return state → the bytes that hold its cells in the opened range.
 
-        Returns ``None`` if unknown.
-
-        For readers, who show them to people. States that have none may be missing. What newer
-        writes have replaced counts as long as it is stored, and so do neighbours in the same
-        block. Called before anything is applied; may block.
+        Returns ``None`` if unknown. For readers, which show the numbers. States without bytes may
+        be missing. Overwritten data count as long as they are stored, and so do neighbours in the
+        same block. Called before anything is applied; may block.
         """
         return None
 
@@ -432,7 +432,7 @@ class StateBackend(abc.ABC):
         """
 
     def measured(self) -> Mapping[str, float]:
-        """Return what this object measured, for people; called after `commit`.
+        """Return the metrics of this object; called after `commit`.
 
         Keys are keys of `forebay_state_api.metrics.KEYED` in progress events, such as
         ``runs_max``. Leave out what you do not know. Makes no requests.
@@ -440,7 +440,7 @@ class StateBackend(abc.ABC):
         return {}
 
     def installed(self, manifest_id: str) -> None:  # noqa: B027 - a hook that need not be used
-        """Take note that this commit's manifest is durable, so that caching is now allowed."""
+        """Allow caching: the manifest of this commit is durable."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -74,7 +74,7 @@ class PointChanges:
 
 @attrs.define
 class ListChange:
-    """A micro-batch's changes to one list; ``replaced``: whether older elements are removed."""
+    """A micro-batch's changes to one list; ``replaced`` means that older elements are removed."""
 
     group: int
     replaced: bool = False

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class TornObjectError(CorruptStateError):
-    """The object ends early. Where it can be written again, as a result, it counts as absent."""
+    """The object is truncated; one that can be rewritten, as a result, counts as absent."""
 
 
 def seal(payload: Mapping[str, Any]) -> bytes:

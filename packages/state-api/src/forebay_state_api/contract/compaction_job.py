@@ -37,15 +37,16 @@ class CompactionJob:
     """
 
     id: str
-    """Fresh for every submission; repeated calls with one id count as one submission."""
+    """A new id for every submission; repeated calls with one id count as one submission."""
     operator: str
     """The operator's directory, relative to the storage that the service was opened with."""
     format: str
     """The file format, which selects the compactor."""
     inputs: Sequence[StateFile]
-    """Oldest first, each with the key groups for which it is read; names below ``operator``."""
+    """The input files, oldest first, each with the key groups to read; names below ``operator``."""
     output_prefix: str
-    """Below ``operator``: a fresh `file_names.compaction_prefix` for each submission. A compactor
+    """The prefix of output names, below ``operator``: a new `file_names.compaction_prefix` each
+    time. A compactor
     gets a job with the prefix of its run."""
     range: KeyGroupRange
     """The key groups of the subtask that submits."""
@@ -124,7 +125,7 @@ class CompactionJob:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionJob:
-        """Inverse of `to_plain`; ignores fields that a later release added."""
+        """Decode the result of `to_plain`; ignore fields that a later release added."""
         inputs = _files_from_plain(plain["inputs"])
         groups = _range_from_plain(plain["range"])
         return cls(**{**typed_fields(cls, plain), "inputs": inputs, "range": groups})
@@ -153,7 +154,7 @@ class CompactionResult:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionResult:
-        """Inverse of `to_plain`; ignores fields that a later release added."""
+        """Decode the result of `to_plain`; ignore fields that a later release added."""
         outputs = _files_from_plain(plain["outputs"])
         return cls(**{**typed_fields(cls, plain), "outputs": outputs})
 
@@ -169,7 +170,7 @@ def _file_to_plain(file: StateFile) -> dict[str, Any]:
 
 
 def _files_from_plain(plain: Any) -> list[StateFile]:
-    """Inverse of `_file_to_plain`, for a list."""
+    """Decode a list of results of `_file_to_plain`."""
     if not isinstance(plain, list):
         raise TypeError(f"the files are {type(plain).__name__}, not a list")
     return [_file_from_plain(file) for file in plain]

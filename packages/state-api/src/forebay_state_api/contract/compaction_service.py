@@ -39,7 +39,7 @@ class CompactionPhase(enum.Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to the job here."""
+        """Whether the job is done, failed or aborted."""
         return self not in (CompactionPhase.QUEUED, CompactionPhase.RUNNING)
 
 
@@ -73,17 +73,17 @@ class CompactionStatus:
     job_id: str
     phase: CompactionPhase
     fault: CompactionFault | None = None
-    """Set if the job failed."""
+    """The kind of failure, if the job failed."""
     message: str = ""
     """A description of the failure."""
 
 
 @attrs.frozen(kw_only=True)
 class ServiceOutage:
-    """A time in which a service does no job of a process that has jobs for it."""
+    """A period in which a service runs none of a process's jobs."""
 
     since: datetime
-    """When the process noticed it, in UTC."""
+    """The time at which the process noticed it, in UTC."""
     why: str
     """Sentences, the last without a period: what the last job met, at which address, what becomes
     of jobs meanwhile, and what to do."""
@@ -141,7 +141,7 @@ class CompactionService(abc.ABC):
         self.release(job_id)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return numbers for people about the service's work in this process, by name.
+        """Return metrics of the service's work in this process, by name.
 
         Each commit writes them into its manifest. Makes no requests.
         """

@@ -40,5 +40,5 @@ class VerifyingCompactor(Protocol):
     def verify(self, file: StateFile, storage: ObjectStorage) -> None:
         """Raise `CorruptStateError` unless ``file`` matches its name, size and metadata.
 
-        Reads as much as opening the file would. ``storage`` is rooted at the operator's directory.
+        It reads as much as opening it does. ``storage`` is rooted at the operator's directory.
         """

@@ -1,4 +1,4 @@
-"""Expiry: the one rule by which engine, backends, compactors and readers find what has expired.
+"""Expiry: the rule by which engine, backends, compactors and readers find expired data.
 
 Cells of point tables, elements of lists and entries of maps carry a time. Whatever the state's TTL
 mode, at any moment there is one limit: data with that time or an older one have expired. So a
@@ -28,7 +28,7 @@ class Expiry:
 
     @classmethod
     def of(cls, plain: Any) -> Expiry:
-        """Inverse of `plain`."""
+        """Return the rule that `plain` described."""
         return cls(plain)
 
     @property

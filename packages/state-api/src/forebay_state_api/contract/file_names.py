@@ -70,7 +70,7 @@ def inverted(version: int) -> str:
 
 
 def version_of(part: str) -> int | None:
-    """Inverse of `inverted`; ``None`` for any other name."""
+    """Return the version that `inverted` encoded; ``None`` for any other name."""
     if not re.fullmatch(r"[0-9a-f]{12}", part):
         return None
     return LAST_VERSION - int(part, 16)

@@ -49,7 +49,7 @@ Several: TypeAlias = T | Sequence[T] | None
 
 
 class Operator(Protocol):
-    """A result of ``forebay_operators``: anything with these two; the runtime defines the rest."""
+    """A result of ``forebay_operators``, with at least these attributes."""
 
     name: ClassVar[str]
     """The name under which users request the operator, such as ``ordered_wait``."""
@@ -58,7 +58,7 @@ class Operator(Protocol):
 
 
 class HookSpecs:
-    """The signatures; the module's docstring has the rules that apply to all."""
+    """The signatures of the hooks; the module's docstring has the rules that apply to all."""
 
     @_hookspec
     def forebay_state_backends(self) -> Several[type[StateBackend]]:

@@ -96,19 +96,19 @@ class OrderedEntries(dict[Any, Any]):
             self._index.remove(address)
 
     def pop(self, address: Any, *default: Any) -> Any:
-        """Remove an entry; as `dict.pop`."""
+        """Remove an entry, as `dict.pop` does."""
         if self._index is not None and address in self:
             self._index.remove(address)
         return super().pop(address, *default)
 
     def setdefault(self, address: Any, default: Any = None) -> Any:
-        """Add an entry unless there is one; as `dict.setdefault`."""
+        """Add an entry unless there is one, as `dict.setdefault` does."""
         if address not in self:
             self[address] = default
         return self[address]
 
     def update(self, *entries: Any, **more: Any) -> None:
-        """Change many entries; as `dict.update`."""
+        """Change many entries, as `dict.update` does."""
         self._index = None
         super().update(*entries, **more)
 

@@ -40,9 +40,9 @@ class ObjectInfo:
     name: str
     """The object's name relative to the listed storage, with ``/`` between folders."""
     size: int
-    """Bytes."""
+    """The size in bytes."""
     modified: datetime
-    """When it was last written, by the store's clock; aware."""
+    """The time of the last write by the store's clock, as an aware datetime."""
 
 
 @attrs.frozen

@@ -65,7 +65,7 @@ class StorageFault:
     words: str
     """A one-line description, without passwords and signatures."""
     passing: bool
-    """Whether the error is transient: the same request may succeed a little later."""
+    """Whether the error is transient, so that the same request may succeed later."""
     advice: str
     """Advice for an operator; empty if there is none."""
 

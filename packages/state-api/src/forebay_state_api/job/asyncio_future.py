@@ -163,7 +163,7 @@ class StateWait(partial[None]):
     __slots__ = ()
 
     def cancel(self, message: Any) -> None:
-        """End the wait, and nothing else."""
+        """End the wait; the access itself continues."""
         self.func.__self__.interrupt(message)  # type: ignore[attr-defined] # it is a method
 
 

@@ -1,4 +1,4 @@
-"""`Clients`: what a keyed function opens once per worker process, to call the world with."""
+"""`Clients`: clients of external services, opened once per worker process."""
 
 from __future__ import annotations
 

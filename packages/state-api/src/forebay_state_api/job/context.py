@@ -123,7 +123,7 @@ class RuntimeContext:
 
     @property
     def idempotency_key(self) -> str:
-        """A name for the current record or timer, to be sent with calls that change something.
+        """A key for the current record or timer, to be sent with calls that change something.
 
         It is the same in every attempt and replay of the micro-batch, whatever the order of the
         rows and the parallelism, and no other record has it. It names query, batch, operator,
@@ -137,7 +137,7 @@ class RuntimeContext:
     def call(
         self, fn: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, T]:
-        """Call the world: make the tries of ``fn`` that the function's `Calls` allow.
+        """Call an external service: make the tries of ``fn`` that the function's `Calls` allow.
 
         Await it, or give it to asyncio, as ``gather(ctx.call(f), ctx.call(g))``.
 

@@ -149,7 +149,7 @@ class CheckpointListener(abc.ABC):
 
     @abc.abstractmethod
     def notify_checkpoint_complete(self, version: int) -> None:
-        """Handle that the micro-batch that made ``version`` is committed, including its output.
+        """Handle the commit of the micro-batch that made ``version``, which includes its output.
 
         Spark starts a micro-batch only after it has committed the previous one; workers cannot know
         it earlier. So this is called in every subtask of the next micro-batch, on that batch's copy

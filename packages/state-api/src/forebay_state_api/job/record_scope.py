@@ -20,7 +20,7 @@ class WaitingRecord(Protocol):
 
     key: Any
     open: int
-    """Steps and requests to come, plus one while the record method runs."""
+    """Number of pending steps and requests, plus one while the record method runs."""
     driven: set[Any] | None
     """The unfinished coroutines of callbacks, where records fail alone."""
 

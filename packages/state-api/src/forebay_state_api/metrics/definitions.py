@@ -14,7 +14,7 @@ AREAS: Final = ("keyed", "wait", "compaction")
 
 
 class Kind(enum.Enum):
-    """How a metric changes, in the words of Prometheus."""
+    """The kind of a metric, in the terms of Prometheus."""
 
     COUNTER = "counter"
     """It only grows. A manifest and a progress event hold what one micro-batch added."""
@@ -33,7 +33,7 @@ class Unit(enum.Enum):
 
 
 class Level(enum.Enum):
-    """Where a metric is shown."""
+    """The level of a metric, which decides where it is shown."""
 
     INFO = "info"
     """Shown in manifests, in progress events, and in Spark's metrics system."""

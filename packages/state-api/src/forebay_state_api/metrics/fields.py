@@ -1,4 +1,4 @@
-"""Metrics: numbers for people, each declared once with its name, meaning and way to add up.
+"""Metrics, each declared once with its name, its meaning and how its readings are combined.
 
 A metric is the declaration; the figures of a batch are the numbers of its metrics by their keys.
 A class of metrics is an attrs class whose fields are made by `metric`. Sums, log texts, definitions
@@ -62,7 +62,7 @@ def definition(
 
 
 def total(kind: type[T], readings: Iterable[T]) -> T:
-    """Add readings up, each metric in its own way."""
+    """Combine readings, each metric by its own function."""
     found = [kind(), *readings]
     return kind(
         **{

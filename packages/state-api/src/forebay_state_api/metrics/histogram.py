@@ -31,7 +31,7 @@ class Histogram:
         return sum(times for bucket, times in self.counts.items() if bucket <= last)
 
     def include(self, other: Histogram) -> None:
-        """Count the durations of another histogram, too, at the cost of its buckets alone."""
+        """Add the counts of another histogram, at the cost of its buckets alone."""
         self.counts.update(other.counts)
 
     def __add__(self, other: Histogram) -> Histogram:

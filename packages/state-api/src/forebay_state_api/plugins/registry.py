@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class InstalledPlugin:
-    """A row of ``forebay plugins``."""
+    """An installed plugin, as a row of ``forebay plugins``."""
 
     plugin: str
     """Name of the entry point."""

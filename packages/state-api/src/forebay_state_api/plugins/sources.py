@@ -165,7 +165,7 @@ class PluginSource:
 
 
 def source_of(entry_point: importlib.metadata.EntryPoint) -> PluginSource:
-    """Return the plugin of an entry point, which is not imported yet."""
+    """Return the plugin of an entry point, without importing it."""
     distribution = entry_point.dist
     if distribution is None:
         origin = Origin(entry_point.name, entry_point.value, "")

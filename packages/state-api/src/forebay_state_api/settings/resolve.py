@@ -188,7 +188,7 @@ CORE: Final = (
 
 @attrs.frozen
 class SettingRow:
-    """A row of ``forebay config``."""
+    """A setting and its value, as a row of ``forebay config``."""
 
     key: str
     value: str

@@ -30,7 +30,7 @@ LONGEST_S: Final = 36_500 * 86_400
 
 @attrs.frozen
 class SettingType:
-    """How users write a setting's values, and how these are converted."""
+    """A setting's type: the notation of its values, and their conversion."""
 
     expected: str
     """The expected form, for messages: ``a size such as 256m``."""

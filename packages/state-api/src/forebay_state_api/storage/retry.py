@@ -28,7 +28,7 @@ _LONGEST_S: Final = 5.0
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
-    """How long, and with which pauses, a request is retried."""
+    """The retry policy of storage requests: the time budget, and the pauses between tries."""
 
     budget_s: float
     """Seconds from the first try on; no try begins later."""
@@ -38,7 +38,7 @@ class RetryPolicy:
     """Returns 0 … 1: a pause takes between half of its length and all of it."""
 
     def pause_s(self, tried: int) -> float:
-        """Return the pause after ``tried`` tries, in seconds."""
+        """Return the pause after a number of tries, in seconds."""
         longest = min(_FIRST_S * 2.0 ** (tried - 1), _LONGEST_S)
         return longest * (1 + self.jitter()) / 2
 
