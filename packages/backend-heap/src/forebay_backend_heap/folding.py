@@ -59,7 +59,7 @@ class Fold:
         return result
 
     def dropped(self) -> list[Section]:
-        """Drop from memory too what was found expired; return sections that drop it elsewhere."""
+        """Drop expired content from memory; return the sections that drop it elsewhere."""
         return [
             section
             for name, found in self._expired.items()

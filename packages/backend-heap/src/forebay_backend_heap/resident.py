@@ -71,7 +71,7 @@ class Resident:
         ]
 
     def dropping(self, table: HeapTable, keys: GroupedKeys, until_us: int) -> list[Section]:
-        """Like `HeapTable.drop`, but return the sections that drop the same content elsewhere."""
+        """Drop content as `HeapTable.drop`; return the sections that drop it elsewhere."""
         dropped = table.drop(keys, until_us)
         if len(dropped):
             _log.debug(

@@ -146,7 +146,7 @@ class HeapTable(Table):
 
     @property
     def swept(self) -> int:
-        """Where the next sweep resumes: how many remaining keys earlier sweeps have passed."""
+        """The start of the next sweep: the number of remaining keys that were swept already."""
         if self._left_off is not None:
             return self._left_off
         return max(0, self._groups.position - self._groups.gone)

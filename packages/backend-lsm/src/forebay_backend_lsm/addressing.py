@@ -53,7 +53,7 @@ class AddressedKeys:
 
     @cached_property
     def probes(self) -> Probes:
-        """The input of filters."""
+        """The addresses, hashed for the look-up in filters."""
         return Probes.of(self.addresses)
 
     @cached_property
@@ -68,7 +68,7 @@ class AddressedKeys:
 
     @cached_property
     def starts(self) -> I64:
-        """Where each key begins in ``data``."""
+        """The offset of each key in ``data``."""
         lengths = self.lengths
         return np.cumsum(lengths) - lengths
 
@@ -196,19 +196,19 @@ class Addressing:
         return AddressedKeys(addresses_of(groups, prefixes), prefixes)
 
     def asked(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> AddressedKeys:
-        """Like `cells`, for (key group, key) pairs."""
+        """Address cells as `cells` does, given as (key group, key) pairs."""
         groups = np.fromiter(map(_FIRST, cells), np.uint64, len(cells))
         return self.cells(namespace, groups, [*map(_SECOND, cells)])
 
     def places(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> list[tuple[int, bytes]]:
-        """Like `asked`, as address and key of each: for few cells."""
+        """Return the address and the key of each cell, as `asked` does; faster for few cells."""
         groups, keys = zip(*cells, strict=True)
         return [*PlainKeys(groups, self.prefixes(namespace, [*keys])).one_by_one()]
 
     def entry_places(
         self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]
     ) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
-        """Like `entries`, as address and key of each cell and of its map's clear: for few cells."""
+        """Return address and key of each entry and of its map's clear; faster for few cells."""
         groups, keys, addresses = zip(*cells, strict=True)
         prefixes = self.prefixes(namespace, [*keys])
         entries = self.entries_below(groups, prefixes, [*addresses])
@@ -271,7 +271,7 @@ def prefix_addresses(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64
 
 
 def head_of(namespace: Any) -> bytes:
-    """Return the beginning of all prefixes of a namespace."""
+    """Return the bytes with which all prefixes of a namespace begin."""
     if namespace is None:
         return b"\0"
     packed = NAMESPACES.pack_one(namespace)

@@ -41,7 +41,7 @@ _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class CachedBlocks:
-    """Which blocks of one table in one file are in the arena, and where."""
+    """The blocks of one table in one file that are in the arena, and their offsets."""
 
     __slots__ = ("bases", "counts", "has_times", "used")
 

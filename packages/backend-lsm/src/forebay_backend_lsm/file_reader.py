@@ -33,7 +33,8 @@ from forebay_state_api.threads import ReadThreads
 RANGES_PER_CALL: Final = 8
 """Ranges of one file that one thread requests at once; storage fetches them concurrently."""
 RANGES_AT_HAND: Final = 64
-"""As `RANGES_PER_CALL`, for storage that does not wait: a call has a cost, but its data should fit
+"""The limit of `RANGES_PER_CALL` for storage that does not wait: a call has a cost, but its data
+should fit
 caches."""
 GAP_BYTES: Final = 4 * 1024
 """Blocks that are no further apart than this are read together with the gap."""
@@ -146,7 +147,7 @@ class OperatorStorage:
         return FileSource(opened, self)
 
     def measured(self) -> Mapping[str, float]:
-        """Return the look-ups in the disk cache; nothing without one."""
+        """Return the hits and misses of the disk cache; empty without one."""
         if not isinstance(self.storage, CachedRanges):
             return {}
         return {"cache_hits_disk": self.storage.hits, "cache_misses_disk": self.storage.misses}
@@ -179,7 +180,7 @@ class OperatorStorage:
         return self.blamed(read_again)
 
     def blamed(self, act: Callable[[], T]) -> T:
-        """Return the result of ``act``; add operator and version to its `CorruptStateError`."""
+        """Call ``act``; add operator and version to a `CorruptStateError` that it raises."""
         try:
             return act()
         except CorruptStateError as fault:
@@ -204,7 +205,7 @@ class Wanted:
     source: FileSource
     table: FileTable
     blocks: Sequence[int] | I64
-    """Ascending and distinct; at least one."""
+    """Numbers of the blocks, ascending and distinct; at least one."""
 
     def calls(self) -> Iterator[_Call]:
         """Yield the calls that read the blocks, in which ranges join neighbouring blocks."""

@@ -1,4 +1,4 @@
-"""Merges runs of a table that has few cells in each: what `merging` does, cell by cell."""
+"""Merges runs of a table that has few cells in each, as `merging` does, but cell by cell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MergedFew:
     """The merged cells of a table, like `forebay_backend_lsm.merging.Merged`."""
 
     cells: FewCells | Cells
-    """Cells of several runs may be too many for the first form."""
+    """The cells; those of several runs may be too many for tuples."""
     entries_in: int
     dropped: Dropped
 

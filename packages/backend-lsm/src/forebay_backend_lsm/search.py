@@ -155,7 +155,7 @@ def search(arena: Arena, places: CandidateBlocks, batch: AddressedKeys, which: I
 def search_pairs(
     arena: Arena, places: CandidateBlocks, batch: AddressedKeys, which: I64
 ) -> tuple[Hits, I64]:
-    """Like `search`, but also return the positions in ``which`` of the cells found."""
+    """Search as `search` does; also return the positions in ``which`` of the cells found."""
     wanted = batch.addresses[which]
     found, at = _lower_bounds(arena, places, wanted)
     hit = np.flatnonzero((found < places.counts) & (arena.u64[at] == wanted))

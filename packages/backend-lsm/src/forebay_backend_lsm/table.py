@@ -45,7 +45,7 @@ _PAGE: Final = 4_096
 
 
 class LsmTable(Table):
-    """A table that is not resident: reads go to files through the process's cache."""
+    """A non-resident table, which reads files through the process's cache."""
 
     def __init__(
         self,

@@ -84,7 +84,7 @@ class Greeting(Message):
     """A gateway's description of itself, for clients: the answer to `Hello`."""
 
     boot: str
-    """Differs for each process of the gateway."""
+    """A random id of the gateway's process."""
     state: str
     """``serving``, or ``draining`` if it takes no more jobs."""
     workers: int = attrs.field(converter=int)
@@ -121,14 +121,11 @@ class Submission(Message):
 
     @property
     def is_of_newer_release(self) -> bool:
-        """Whether the job has fields that this release does not know.
-
-        So that running it would be wrong.
-        """
+        """Whether the job has fields that this release does not know. Running it would be wrong."""
         return bool(self.digest) and self.digest != self.job.digest
 
     def excess(self, limits: Mapping[str, int]) -> str:
-        """Return by what the job is above a gateway's limits; empty if it is not."""
+        """Return the limits of a gateway that the job exceeds, as text; empty if there are none."""
         for name, most in limits.items():
             size, unit = self._size(name)
             if size > most:
@@ -161,7 +158,7 @@ class JobView(Message):
     node: str = ""
     """The worker's machine: workers of one share its mounts and its faults."""
     code: str = ""
-    """A word for the cause of an end that is not the work of a worker, or not the job's fault."""
+    """A code for the cause, where no worker ended the job or the job is not at fault."""
 
 
 @attrs.frozen(kw_only=True)
@@ -175,7 +172,7 @@ class Outcome:
     fault: CompactionFault | None = None
     message: str = ""
     code: str = ""
-    """A word for a cause that is not the job's fault, as in `JobView.code`."""
+    """A code for the cause, where the job is not at fault, as in `JobView.code`."""
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
@@ -200,7 +197,7 @@ class WorkerInfo:
     """A worker's description of itself when it is up."""
 
     boot: str
-    """Differs for each incarnation of a worker."""
+    """A random id of this incarnation of the worker."""
     pid: int
     node: str
     version: str
@@ -216,4 +213,4 @@ class JobProgress:
 
     bytes_in: int
     steps: int
-    """How often the compactor has asked whether to continue."""
+    """Number of times that the compactor has asked whether to continue."""

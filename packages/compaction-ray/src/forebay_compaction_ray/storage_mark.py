@@ -1,8 +1,8 @@
 """Marks a state directory, so that client, gateway and workers can make sure they use the same one.
 
 The mark is an object with a random id. A gateway puts it when it starts, and again if it was
-deleted; whoever reads another id, or none, has another directory under the same name, or one that
-is not mounted.
+deleted; a process that reads another id, or none, has another directory under the same name, or one
+that is not mounted.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Listening:
-    """Where the console listens, and whether the connection is encrypted."""
+    """The address on which the console listens, and the encryption of its connections."""
 
     host: str
     port: int

@@ -36,7 +36,7 @@ class MetricsListener(StreamingQueryListener):
         """Not needed."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Pass the figures on."""
+        """Call the function with the figures of each operator in the event."""
         for batch in operators_of(event.progress):
             try:
                 self._on_batch(batch)

@@ -64,7 +64,7 @@ class InputRows:
             raise ConfigurationError(f"operator {self.uid!r}: {error}") from error
 
     def written(self, key: Any) -> None:
-        """As `check_alike`, for a key that the test writes to: later ones are of its kind."""
+        """Check the kind of a key that the test writes to, as `check_alike` does."""
         self.check_alike(key)
         self._check_kind(canonical_key(self.key_codec.admit(key)))
 

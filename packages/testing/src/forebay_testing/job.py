@@ -185,7 +185,7 @@ class KeyedJob:
         end: bool = False,
         now_us: int | None = None,
     ) -> list[Any]:
-        """As `run`, for rows with keys.
+        """Run one micro-batch, as `run` does, of rows with explicit keys.
 
         ``broadcast`` are rows for every subtask, which come before ``records``. ``begun`` is called
         with each subtask before its first timer and row; ``given_out`` checks the rows that a

@@ -70,7 +70,7 @@ class PendingWrites:
                 _write(running, write)
 
     def clear(self) -> None:
-        """Forget the writes: they are committed, or unwanted."""
+        """Forget the writes, after they are committed or discarded."""
         self._writes.clear()
 
 

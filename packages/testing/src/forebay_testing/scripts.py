@@ -39,7 +39,7 @@ class ScriptFailed(Exception):  # noqa: N818 - what a script does, not a mistake
 
 
 class Style(enum.Enum):
-    """How a function waits for its accesses."""
+    """The way in which a function waits for its accesses."""
 
     SYNCHRONOUS = "synchronous"
     COROUTINE = "coroutine"

@@ -24,10 +24,10 @@ class Stored:
     """A version of an operator's state."""
 
     storage: ObjectStorage
-    """Rooted at the operator's folder."""
+    """The storage of the operator's folder."""
     uid: str
     version: int | None
-    """Default: the newest complete version; 0 is the empty version."""
+    """The version's number, by default of the newest complete version; 0 is the empty version."""
     run_key: str | None = None
     """The run that made it, if it is known."""
 

@@ -56,7 +56,7 @@ class Blobs:
     """A binary array as offsets into a buffer."""
 
     offsets: I64
-    """Where each element begins in ``data``, and then where the last one ends."""
+    """The offset of each element in ``data``, followed by the end of the last one."""
     data: memoryview
 
     @classmethod

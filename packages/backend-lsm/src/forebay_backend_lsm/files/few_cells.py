@@ -1,7 +1,7 @@
-"""Holds a few cells as tuples: for them, each operation on columns costs more than all of these.
+"""Holds a few cells as tuples, which costs less than columns for so few.
 
 A table with one small block in a file, and a part of a memtable with as many cells, are held like
-this. What is written is the same to the byte, whichever form the cells have.
+this. Both forms of the cells are written as the same bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FewCells:
 
     @classmethod
     def of_block(cls, raw: bytes | memoryview, count: int, *, has_times: bool) -> Self:
-        """Read a decompressed block."""
+        """Read the cells of a decompressed block."""
         layout = _layout(count, has_times=has_times)
         columns = layout.unpack_from(raw)
         addresses, at = columns[:count], count
@@ -106,7 +106,7 @@ class FewCells:
 
     @property
     def clears(self) -> bool:
-        """Whether some are of `Kind.CLEAR`."""
+        """Whether some cells are of `Kind.CLEAR`."""
         return any(cell[2] == Kind.CLEAR for cell in self.cells)
 
     @property

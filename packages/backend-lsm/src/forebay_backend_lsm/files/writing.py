@@ -66,7 +66,7 @@ class TableHeader:
 
     @property
     def has_times(self) -> bool:
-        """Whether cells have a time; the times of list elements are in the value."""
+        """Whether cells have a time column; the times of list elements are in their values."""
         return self.ttl and self.shape is not Shape.LIST
 
     @property

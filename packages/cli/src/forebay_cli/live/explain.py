@@ -1,4 +1,4 @@
-"""``forebay explain``: why a micro-batch took as long as it did."""
+"""``forebay explain``: the reason for the duration of a micro-batch."""
 
 from __future__ import annotations
 

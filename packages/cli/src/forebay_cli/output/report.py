@@ -32,7 +32,7 @@ def print_json(found: Any) -> None:
 
 
 def text_of(value: Any) -> str:
-    """Return the text in JSON of an object that has no other: times as ISO 8601, with a ``T``."""
+    """Return an object as text for JSON: times as ISO 8601, with a ``T``, others as ``str``."""
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""``forebay state get``: what the states of one namespace hold under a key."""
+"""``forebay state get``: the content of states under a key, in one namespace."""
 
 from __future__ import annotations
 

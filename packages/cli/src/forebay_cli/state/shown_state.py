@@ -1,4 +1,4 @@
-"""How commands of ``forebay state`` show versions, values and rows."""
+"""The output of ``forebay state`` commands: versions, values and rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def finality_text(*, final: bool) -> str:
 
 
 def version_plain(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the same as data."""
+    """Return a version and its finality as plain data."""
     return {
         "version": snapshot.version,
         "run": snapshot.run,

@@ -105,7 +105,7 @@ def _jsonl(path: Path, schema: pa.Schema) -> Iterator[Write]:
 
 
 def plain_of(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that makes dicts of the pairs that Arrow has for maps, at any depth.
+    """Return a function that turns Arrow's pairs of a map into a dict, at any depth.
 
     Keys that are structs or lists cannot be keys of a dict: such maps stay lists of pairs.
     """

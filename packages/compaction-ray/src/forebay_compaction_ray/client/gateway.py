@@ -1,4 +1,4 @@
-"""A client's connection to one gateway: a channel, and whether the way is up."""
+"""A client's connection to one gateway: a channel, and a circuit breaker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Gateway:
     """A gateway at an address. Methods may be called from any thread.
 
     Each call raises `UnreachableError` or `RefusedError`. After a call without an answer the
-    gateway rests: calls fail at once, until one of them tries it over another connection.
+    circuit is open: calls fail at once, until one of them tries the gateway over another
+    connection.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Gateway:
         events: Mapping[str, int] | None = None,
         marks: Mapping[str, str | None] | None = None,
     ) -> Greeting:
-        """Return the gateway's description; it counts ``events``.
+        """Return the gateway's description, and report ``events`` to it.
 
         If ``marks``, which this side reads, differ from its storages', it looks again first.
         """

@@ -1,4 +1,4 @@
-"""The gateways of one process, in turn, and what each says about itself."""
+"""The gateways of one process, in turn, and each one's description of itself."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Gateways:
         return greeting
 
     def trouble_of(self, gateway: Gateway, error: UnreachableError | RefusedError) -> Trouble:
-        """Count a failed call, and return what it means for the job that was to go there."""
+        """Count a failed call, and return the trouble that it is for the job."""
         where = (gateway.address,)
         if isinstance(error, UnreachableError):
             self._here.counts.add("unreachable")

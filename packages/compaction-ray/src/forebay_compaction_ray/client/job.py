@@ -1,4 +1,4 @@
-"""One job in a process that submitted it or asked about it, and its walk from state to state.
+"""A job as one of its clients sees it, and its transitions from state to state.
 
 Each state in which a job can be acted on has one method here. It returns the event that
 `lifecycle.next_state` turns into the next state, or the trouble of which `Patience.decide` makes
@@ -81,7 +81,7 @@ class _Verdict:
 
 
 class TrackedJob:
-    """A job and its walk. `run` moves it on, on one thread; any thread may read it or end it."""
+    """A job and its state. `run` advances it, on one thread; any thread may read it or end it."""
 
     def __init__(
         self, job_id: str, job: CompactionJob | None, here: Surroundings, gateways: Gateways
@@ -117,7 +117,7 @@ class TrackedJob:
         }
 
     def run(self) -> None:
-        """Walk until the job is done."""
+        """Advance until the job is done."""
         while (act := self._actions.get(self.state)) is not None:
             try:
                 found = act()
@@ -129,7 +129,7 @@ class TrackedJob:
             self._gateways.release(self.id, self.address)
 
     def advance(self, event: Event, fault: CompactionFault | None = None, why: str = "") -> None:
-        """Move on to the next state; the first end is the last state."""
+        """Move to the next state; a job that is done keeps its state."""
         with self._changed:
             if not self.state.ended:
                 self.state = next_state(self.state, event)

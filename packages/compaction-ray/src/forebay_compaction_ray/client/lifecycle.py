@@ -95,7 +95,7 @@ def next_state(state: State, event: Event) -> State:
 
 
 class Reach(enum.Enum):
-    """The state of the way to a gateway."""
+    """The state of the connection to a gateway."""
 
     UP = "up"
     RESTING = "resting"
@@ -103,12 +103,12 @@ class Reach(enum.Enum):
     CLOSED = "closed"
 
     def after(self, call: Call) -> Reach:
-        """Return the state after an event; a closed way stays closed."""
+        """Return the state after an event; a closed connection stays closed."""
         return self if self is Reach.CLOSED else call.value
 
 
 class Call(enum.Enum):
-    """An event on the way to a gateway, and the state that follows."""
+    """An event of the connection to a gateway, and the state that follows."""
 
     ANSWERED = RENEWED = Reach.UP
     """A call was answered, or the next one has other credentials."""
@@ -153,15 +153,15 @@ def combined(troubles: Sequence[Trouble]) -> Trouble:
 
 @attrs.define(kw_only=True)
 class Patience:
-    """How long a job may take, and how much of that it has taken."""
+    """The time limits of a job, and the time that it has taken."""
 
     options: RemoteOptions
     clock: Callable[[], float]
     tries: int = 0
-    """How many runs began without a result, in all processes."""
+    """Number of runs that began and have no result, in all processes."""
     submitted_s: float = attrs.Factory(lambda self: self.clock(), takes_self=True)
     idle_since_s: float = attrs.Factory(lambda self: self.submitted_s, takes_self=True)
-    """When it was submitted, or a worker last had it."""
+    """The time at which it was submitted, or a worker last had it."""
 
     @property
     def waited_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Notes since when no job of this process has got to a worker, for `CompactionService.outage`."""
+"""Records since when no job of this process has reached a worker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Outage:
         return self._present
 
     def note(self, trouble: Trouble) -> bool:
-        """Note why a job got to no worker; return whether other jobs would not either."""
+        """Record why a job reached no worker; return whether this concerns all jobs."""
         cure = _CURES.get(trouble.cause)
         if cure is None or trouble.kind is Kind.BUSY:
             return False
@@ -61,6 +61,6 @@ class Outage:
         return True
 
     def end(self) -> None:
-        """Note that a worker has a job, or has done it."""
+        """End the outage: a worker has a job, or has done it."""
         with self._lock:
             self._present = None

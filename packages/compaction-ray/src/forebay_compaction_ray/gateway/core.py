@@ -126,7 +126,7 @@ class GatewayCore:
             self.metrics[metric.key].labels(**{label: value}).inc(events[key])
 
     def submit(self, submission: Submission) -> JobView:
-        """Take a job; if it waits, runs or is done here, only return its state.
+        """Accept a job; if it waits, runs or is done here, only return its state.
 
         Raises `RefusedError`.
         """
@@ -165,7 +165,7 @@ class GatewayCore:
             self._abort(entry, "released")
 
     def describe(self) -> dict[str, Any]:
-        """Return everything there is to know about the gateway, its jobs and workers."""
+        """Return the status of the gateway, its jobs and its workers as plain data."""
         self._gauge()
         return {
             **self.hello().to_plain(),
@@ -210,7 +210,7 @@ class GatewayCore:
             self.stopping.set()
 
     def drain(self) -> None:
-        """Take no more jobs; `drained` is set when the last one is done."""
+        """Accept no more jobs; `drained` is set when the last one is done."""
         if self._draining_s is None:
             self._draining_s = self._now()
             self.draining.set()

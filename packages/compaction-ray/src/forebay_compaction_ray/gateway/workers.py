@@ -39,7 +39,7 @@ class Worker:
     id: str
     handle: WorkerHandle
     seen_s: float
-    """When it last answered, or was started."""
+    """The time of its last answer, or of its start."""
     phase: WorkerPhase = WorkerPhase.STARTING
     info: WorkerInfo = _NOT_UP
     jobs: dict[str, GatewayJob] = attrs.field(factory=dict)
@@ -50,7 +50,7 @@ class Worker:
     error: str = ""
     """The last error of the worker, or of its predecessor."""
     error_s: float = 0.0
-    """When that was."""
+    """The time of that error."""
     pinged: bool = False
     """Whether a ping is in progress."""
     describing: bool = False
@@ -75,11 +75,11 @@ class Worker:
         return self.phase is WorkerPhase.READY and len(self.jobs) < slots
 
     def still_s(self, now_s: float) -> float:
-        """Return for how long some job of it has made no step, in seconds."""
+        """Return the longest time, in seconds, for which one of its jobs has made no progress."""
         return max((now_s - entry.moved_s for entry in self.jobs.values()), default=0.0)
 
     def to_plain(self, now_s: float) -> dict[str, Any]:
-        """Describe it, for display."""
+        """Describe the worker, for display."""
         return {
             **attrs.asdict(self.info),
             "id": self.id,
@@ -99,7 +99,7 @@ class GatewayJob:
 
     submission: Submission
     asked_s: float
-    """When a client last asked about it: the lease begins here."""
+    """The time of a client's last request about it, at which the lease begins."""
     view: JobView
     """The answer to a poll."""
     worker: Worker | None = None
@@ -107,7 +107,7 @@ class GatewayJob:
     abort_asked_s: float | None = None
     progress: JobProgress = _NO_PROGRESS
     moved_s: float = 0.0
-    """When that last changed, or a worker got the job."""
+    """The time of the last change of its progress, or at which a worker got the job."""
     submitted_s: float = attrs.field(factory=time.monotonic)
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 

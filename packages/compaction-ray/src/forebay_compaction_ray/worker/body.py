@@ -37,7 +37,7 @@ from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage import open_storage
 
 EXAMINED: Final = ".compaction/doctor"
-"""Where ``forebay compaction doctor`` lets a job write its result; cannot be a query's name."""
+"""The folder in which a job of ``forebay compaction doctor`` writes; cannot be a query's name."""
 
 
 @attrs.frozen

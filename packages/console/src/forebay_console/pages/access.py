@@ -1,4 +1,4 @@
-"""Who may look: the checks of every request, before any page sees it.
+"""Access control: the checks of every request, before any page sees it.
 
 Without a token the console answers on loopback only, and only to the names of loopback: a page of
 another site that resolves its own name to 127.0.0.1 gets nothing. With a token each request shows

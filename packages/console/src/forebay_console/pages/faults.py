@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class Faults:
-    """Logs an error with its traceback once, however often pages that stay live run into it."""
+    """Logs an error with its traceback once, however often refreshing pages meet it."""
 
     def __init__(self) -> None:
         self._logged: Final[set[tuple[str, str, str, int | None]]] = set()
@@ -20,13 +20,13 @@ class Faults:
         are lines that raise."""
 
     def problem(self, folder: str, error: Exception) -> str:
-        """Return what a page shows of an error of a stored operator or query."""
+        """Return the text that a page shows for an error of a stored operator or query."""
         if isinstance(error, ForebayError):
             return str(error)
         return self.named(folder, error, folder=folder)
 
     def named(self, where: str, error: Exception, *, folder: str = "") -> str:
-        """Return what a page shows of an error: its class, since its text may hold content.
+        """Return the text that a page shows for an error: its class, without the message.
 
         :param where: the page or the operator that runs into it, for the log.
         :param folder: of the stored operator or query that it is about, if it is about one: each

@@ -32,7 +32,7 @@ class PlacedFile:
     start: int
     end: int
     level: int
-    """The files below it: 0 for the oldest."""
+    """The number of files below it: 0 for the oldest."""
     bytes: int
     version: int | None
     """The version that it was made with; ``None`` if its name does not contain it."""

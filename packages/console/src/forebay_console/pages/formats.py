@@ -1,4 +1,4 @@
-"""Times as pages write them, and the filters of the templates."""
+"""Times as pages show them, and the filters of the templates."""
 
 from __future__ import annotations
 

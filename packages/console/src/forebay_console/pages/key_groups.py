@@ -1,4 +1,4 @@
-"""The heat map: how bytes, files and rows are spread over key groups."""
+"""The heat map of the distribution of bytes, files and rows over key groups."""
 
 from __future__ import annotations
 

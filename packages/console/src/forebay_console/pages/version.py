@@ -1,4 +1,4 @@
-"""One version: what each subtask did, and for how long."""
+"""One version: the figures of each subtask, and its time by phase."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Changes:
 
     found: Sequence[Change]
     compared: int
-    """Parts that were compared to their end, of `parts`."""
+    """Number of the `parts` that were compared completely."""
     parts: int
     more: bool
     """Whether there are more changes than were read."""
@@ -81,7 +81,7 @@ class ContentReader:
         self._now: Final = now
 
     def under(self, text: str, namespace: str | None, version: VersionFigures) -> KeyContent:
-        """Return what a version holds under a key, written as for ``forebay state get``.
+        """Return a version's content under a key, written as for ``forebay state get``.
 
         Raises `ConfigurationError` for text that is no key of the stored type.
         """

@@ -23,7 +23,7 @@ OPERATORS_S: Final = 5.0
 
 @attrs.frozen(kw_only=True)
 class Looks:
-    """The views of all operators from one refresh."""
+    """The result of one refresh of a state directory."""
 
     operators: Mapping[StoredOperator, OperatorView | Exception]
     """The view of each, or the error of reading it; sorted by query and uid."""

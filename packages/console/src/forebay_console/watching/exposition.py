@@ -58,7 +58,7 @@ class CountersFromZero:
         """Numbers for the next scrape, of counters that show 0 until then."""
 
     def release(self) -> None:
-        """Add what was held: a scrape has shown that these counters begin at 0."""
+        """Add the numbers that were held back: a scrape has shown these counters at 0."""
         self.shown.update(self._held)
         self._held.clear()
 

@@ -38,7 +38,7 @@ class Fork:
 
 @attrs.frozen(kw_only=True)
 class ReaderPin:
-    """A reader from outside that holds a version."""
+    """A pin of a reader from outside."""
 
     version: int
     renewed: datetime

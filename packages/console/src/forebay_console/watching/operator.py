@@ -66,7 +66,7 @@ class OperatorView(observing.OperatorView):
 
 
 class WatchedOperator(OperatorWatch):
-    """Looks at one operator for all viewers. Thread-safe.
+    """Watches one operator for all viewers. Thread-safe.
 
     A listing is shared until it is ``ttl_s`` old; of a folder with many names it is new in part
     (see `PagedListing`). Objects of the history, manifests, savepoints and pins are read once.

@@ -1,4 +1,4 @@
-"""A value that is read again when it is older than a moment, once for all who ask."""
+"""A value that is read again when it is too old, once for all viewers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fresh(Generic[T]):
         self._until = float("-inf")
         self._known: tuple[T] | Exception | None = None
         self._traceback: TracebackType | None = None
-        """Where an error came from, without those who got it."""
+        """The traceback of an error where it was raised, without the frames of its receivers."""
 
     def get(self) -> T:
         """Return the value. Raises what the newest read raised, for as long as a value is kept."""

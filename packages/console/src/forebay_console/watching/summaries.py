@@ -1,4 +1,4 @@
-"""The figures of a version, added up once: versions do not change."""
+"""The totals of a version's figures, computed once: versions do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the world: clients of a worker process, limits, retries, time limits and counts.
+"""Calls of external services: clients of a worker process, limits, retries, timeouts, counts.
 
 The ordered wait and keyed functions share them.
 """

@@ -232,7 +232,7 @@ class Caller:
                 return
 
     async def replaced(self, client: Any, error: BaseException) -> bool:
-        """Replace the ``client`` of a call if the client is what failed; return whether."""
+        """Replace the ``client`` of a call if it is what failed; return whether it was replaced."""
         if client is None or not (isinstance(error, ClientBrokenError) or is_closed(client)):
             return False
         await self.client.replace(client)

@@ -31,7 +31,7 @@ class RateLimiter:
         self._queue = asyncio.Lock()
 
     def acquire_at_once(self) -> bool:
-        """Take a turn if one is free now and no other try waits for it; return whether."""
+        """Take a turn if one is free and no other try waits for it; return whether it was taken."""
         return not self._queue.locked() and self._delay_s(self._clock()) <= 0
 
     async def acquire(self, prepared: Callable[[], Awaitable[None]]) -> None:

@@ -174,7 +174,7 @@ def run_here(
 
 
 def fault_of(fault: Exception) -> CompactionFault:
-    """Return the kind of failure that a compactor's exception seems to be.
+    """Classify the exception of a compactor.
 
     What a process lacks for the moment (memory, file descriptors, threads, time, an answer of the
     operating system) is `CompactionFault.TRANSIENT`. Of other exceptions the class says little: a

@@ -10,9 +10,9 @@ written twice::
     <prefix>result                         last, if absent: names the outputs, repeats the digest
 
 Whichever run stores its result first wins. Nothing names the outputs of the others, and the janitor
-deletes them. A prefix that another job has claimed is refused, and whoever installs results ignores
-another job's, so nobody who may submit jobs can overwrite a file or forge a result. What is damaged
-counts as another job's: the job's owner submits the work again, with another prefix.
+deletes them. A prefix that another job has claimed is refused, and a client that installs results
+ignores another job's, so nobody who may submit jobs can overwrite a file or forge a result. What is
+damaged counts as another job's: the job's owner submits the work again, with another prefix.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ function name about reads that were dropped."""
 
 
 class CountedReads(Protocol):
-    """Part of the scheduler: counts requests, and reads that are never awaited."""
+    """The part of the scheduler that counts requests, and reads that are never awaited."""
 
     counters: EngineMetrics
     dropped_reads: int

@@ -21,7 +21,7 @@ POLL_EVERY: Final = 32
 
 
 class RecordsInFlight(Protocol):
-    """The scheduler, as far as admission looks at it."""
+    """The scheduler's interface for admission."""
 
     busy: dict[Any, Record]
     ready: deque[Record]

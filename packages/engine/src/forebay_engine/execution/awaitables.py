@@ -104,7 +104,7 @@ def serve_loop(post: Callable[[Callable[[], object]], None]) -> None:
 
 
 class Scope(Protocol):
-    """Where code runs that a record's code has started: a child, or a second try of a call."""
+    """The scope of code that a record's code has started: a child, or a second try of a call."""
 
     record: Record
     namespace: Any
@@ -297,7 +297,7 @@ class Awaits:
             context._key, context._group = before
 
     def begin_wait(self, record: Record) -> None:
-        """Note that ``record`` has one more wait for the loop."""
+        """Count one more wait of ``record`` for the loop."""
         self.in_flight += 1
         record.loop_waits += 1
         if record.loop_waits == 1:

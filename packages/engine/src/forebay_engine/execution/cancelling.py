@@ -39,7 +39,7 @@ Wait = Callable[[float], bool]
 
 
 def steps_under_way(record: Record) -> list[Any]:
-    """Return the steps of a record's coroutines that have not ended."""
+    """Return the steps of a record's unfinished coroutines."""
     steps = (record.driver, *(record.driven or ()))
     return [one for one in steps if one is not None and not one.ended]
 

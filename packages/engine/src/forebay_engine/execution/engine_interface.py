@@ -28,7 +28,7 @@ class StateHost:
     backend: StateBackend
     key_codec: ValueCodec
     lineages: Mapping[str, Lineage]
-    """How the states that the backend has opened were declared, by name."""
+    """The declarations of the states that the backend has opened, by name."""
     rewrites: bool
     """Whether the stored cells are copied into an empty backend after all states are declared."""
     now_us: int

@@ -29,7 +29,9 @@ class SubtaskIdentity:
     parallelism: int
     max_parallelism: int
     attempt_id: int
-    """Unique and growing within a run: of two attempts that commit, the higher one counts."""
+    """The attempt's id, which grows within a run: of two attempts that commit, the higher one
+    counts.
+    """
     attempt_number: int = 0
     """The number of earlier attempts of this task."""
     consecutive: bool = False

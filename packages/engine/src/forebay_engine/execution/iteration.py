@@ -1,7 +1,7 @@
 """Iterations over elements in memory, or over a `Scan` and the writes since.
 
-An iteration is a snapshot: its content is fixed when it is requested, on the task thread; only the
-loading of pages happens later and elsewhere.
+An iteration is a snapshot: its content is fixed when it is requested, on the task thread; only its
+pages are loaded later, on another thread.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def load_whole(_: Any, contents: list[tuple[Content, int]]) -> list[list[Any]]:
 
 
 def up_to(entries: Iterable[Any], shows: Callable[[Any], bool]) -> list[Any]:
-    """Return the first entry whose value a read sees, after all entries before it."""
+    """Return all entries up to the first one whose value a read sees."""
     passed: list[Any] = []
     for entry in entries:
         passed.append(entry)

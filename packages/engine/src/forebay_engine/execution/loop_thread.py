@@ -1,4 +1,4 @@
-"""The thread whose loop always turns: it runs the functions of a process that await anything.
+"""The thread whose loop never stops: it runs the functions of a process that await anything.
 
 Clients belong to a loop, their connections live longer than a micro-batch, and calls are in flight
 while a task waits for its next rows. So the loop must not sleep between an engine's pieces of work:

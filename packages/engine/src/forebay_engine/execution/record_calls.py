@@ -51,7 +51,7 @@ class CallTry:
 
 @attrs.define(eq=False)
 class RecordScope:
-    """Where code of a record runs: its record and namespace."""
+    """The record and the namespace for which code runs."""
 
     record: Record
     namespace: Any
@@ -68,7 +68,7 @@ class RecordSlot(WorkerSlot):
         self._scope = scope
 
     def fixed_call(self) -> None:
-        """Return nothing: code of a record has ``ctx.idempotency_key``."""
+        """Return ``None``: code of a record has ``ctx.idempotency_key``."""
 
     def begin_hedge(self) -> None:
         """Start the second try, as a task of the record."""

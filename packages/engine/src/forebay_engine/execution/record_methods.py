@@ -71,7 +71,7 @@ class RecordMethod:
 class Adapter:
     """Base of Forebay's functions that run a user's function.
 
-    Errors name the user's, and the operator state is that one's.
+    Errors name the user's function, and the operator state belongs to it.
     """
 
     wrapped: Any
@@ -108,9 +108,10 @@ def record_methods(function: Any) -> list[RecordMethod]:
 
 
 def awaits_anything(function: Any) -> bool:
-    """Return whether a function may await more than state, as is known before its first record.
+    """Return whether a function declares that it may await more than state.
 
-    It has an asynchronous method, or says that it calls the world. Others may return coroutines.
+    It has an asynchronous method, or declares `Calls` or `Clients`. A plain method of another
+    function may still return a coroutine.
     """
     if declared_clients(function) is not None or declared_calls(function) is not None:
         return True

@@ -439,7 +439,7 @@ class Scheduler:
         return self.answer_in_order(value, kind)
 
     def answer_in_order(self, value: Any, kind: type[Answered[Any]]) -> StateFuture[Any]:
-        """Do the same, for a record with an earlier request not yet awaited."""
+        """Return such a future, for a record with an unawaited earlier request."""
         record = self.keep_order()
         future = kind()
         future._value = value
@@ -448,7 +448,7 @@ class Scheduler:
         return future
 
     def write(self) -> StateFuture[None]:
-        """Return a future of a write, for a record with an earlier request not yet awaited."""
+        """Return a future of a write, for a record with an unawaited earlier request."""
         record = self.current
         if self.tail is not _ORDERED or record is None:
             record = self.keep_order()

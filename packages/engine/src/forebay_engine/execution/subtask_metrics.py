@@ -30,7 +30,7 @@ class SubtaskMetrics:
         self._access: dict[str, Histogram] = {}
 
     def note_access(self, state: str, seconds: float, cells: int) -> None:
-        """Note a batch of reads of a state. Callable from any thread."""
+        """Count a batch of reads of a state. Callable from any thread."""
         self._access.setdefault(state, Histogram()).add_times(seconds, cells)
 
     def access(self) -> dict[str, dict[str, int]]:

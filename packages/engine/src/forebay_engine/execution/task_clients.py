@@ -105,7 +105,7 @@ class ClientSet:
 
 
 class CallClients:
-    """Represents all clients of a subtask towards calls, which know one replaceable client."""
+    """Represents all clients of a subtask as the one replaceable client that calls expect."""
 
     def __init__(self, clients: TaskClients) -> None:
         self._loop = clients._loop

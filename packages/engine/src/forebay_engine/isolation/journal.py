@@ -25,7 +25,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.last: Entry | None = None
-        """The last entry; whoever starts or resumes a record sets it to ``None`` first."""
+        """The last entry; code that starts or resumes a record sets it to ``None`` first."""
 
     def note(self, *change: Any) -> None:
         """Add an entry: a function that puts a change back, and its arguments."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class JournaledCells(TimerCells):
-    """Notes what a leaf says about a timer before that changes."""
+    """Records in the journal whether a leaf holds a timer, before that changes."""
 
     def __init__(self, *arguments: Any, journal: Journal) -> None:
         super().__init__(*arguments)
@@ -54,7 +54,7 @@ class JournaledCells(TimerCells):
 
 
 class JournaledTimers(DomainTimers):
-    """Notes whether a timer is to fire before that changes."""
+    """Records in the journal whether a timer is due to fire, before that changes."""
 
     def __init__(self, *arguments: Any, journal: Journal, owner: EngineTimers) -> None:
         super().__init__(*arguments)

@@ -56,7 +56,7 @@ class Declared:
         return [list(pair) for pair in zip(keys, packed, strict=True)]
 
     def unpack(self, part: Part) -> list[Any]:
-        """Inverse of `pack`; raises `StateMigrationError` if the types do not match."""
+        """Decode the result of `pack`; raises `StateMigrationError` if types do not match."""
         if part.type.mode is not self.mode:
             raise StateMigrationError(
                 f"{self.what} was stored by {part.type.mode.method}, and is declared by "

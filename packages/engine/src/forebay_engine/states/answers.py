@@ -1,4 +1,4 @@
-"""Put what storage answers under what was written since it was asked.
+"""Merge values read from storage with the writes made since they were requested.
 
 A read is answered with the content of the table. Until writes are handed over, memory has them,
 whether they were made before the question or after it. An answer never replaces one of them: only
@@ -17,13 +17,13 @@ Cells = dict[Any, Any]
 
 
 def put_cell_under(cells: Cells, dirty: Cells, key: Any, stored: Any) -> Any:  # noqa: ARG001 - as for the other shapes
-    """Put the stored cell of a point table there; return the current one."""
+    """Store a point table's read cell unless a write is newer; return the current one."""
     # A written cell is there, also one that was cleared.
     return cells.setdefault(key, stored)
 
 
 def put_list_under(cells: Cells, dirty: Cells, key: Any, stored: list[Any]) -> list[Any]:
-    """Put the stored elements of a list there; return the current ones."""
+    """Store a list's read elements below the newer writes; return the current ones."""
     # A list that was replaced is there. One that was only appended to is not.
     known: list[Any] | None = cells.get(key)
     if known is None:
@@ -33,7 +33,7 @@ def put_list_under(cells: Cells, dirty: Cells, key: Any, stored: list[Any]) -> l
 
 
 def put_entry_under(cells: Cells, dirty: Cells, key: Any, address: Any, stored: Any) -> Any:
-    """Put the stored value of a map's entry there; return the current one."""
+    """Store the read value of a map's entry unless a write is newer; return the current one."""
     # A written entry is there, also one that was removed, unless it was removed with others.
     change: MapChange | None = dirty.get(key)
     if change is not None and address not in change.entries and change.hides(address):

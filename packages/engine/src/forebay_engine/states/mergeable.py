@@ -40,7 +40,7 @@ class Merge:
 
 
 class MergeableState(KeyedState):
-    """Base of the kinds of state whose namespaces can be merged: lists, and those that add.
+    """Base of the kinds of state whose namespaces can be merged: lists and merging states.
 
     A merge waits for several cells. While it does, every other access of its key ends it first.
     """

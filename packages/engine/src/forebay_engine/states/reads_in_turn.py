@@ -1,8 +1,8 @@
-"""Reads that change what the next read sees: they take effect before the next access of their key.
+"""Reads with side effects: each takes effect before the next access of its key.
 
 With `StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP` a read shows expired data once, and drops
 them. If such a read waits for storage, the next access of its key reads for it, and waits. Lists
-and the states that add need nothing here: they queue (`mergeable`).
+and merging states need none of this: their accesses queue (`mergeable`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _made: Final[dict[type[KeyedState], type[KeyedState]]] = {}
 
 
 def in_turn(state: type[KeyedState], ttl: StateTtlConfig) -> type[KeyedState]:
-    """Return ``state``'s class for a visibility: itself, if its reads show the same each time."""
+    """Return ``state``'s class for a visibility: itself, if its reads have no side effects."""
     shows_once = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
     if not shows_once or issubclass(state, MergeableState):
         return state

@@ -114,7 +114,7 @@ class _TtlCells(KeyedState):
 
 
 class TtlValueState(_TtlCells, KeyedValueState):
-    """`ValueState` with TTL: what has expired reads as the default, as what is unset does."""
+    """`ValueState` with TTL: an expired value reads as the default, as an unset one does."""
 
     __slots__ = ()
 

@@ -1,1 +1,1 @@
-"""Stored state that a function meets: restore it, check declarations against it, read ahead."""
+"""Restore stored state, check declarations against it, and keep caches of it current."""

@@ -38,7 +38,7 @@ class SiblingCaches:
 
     @property
     def behind(self) -> bool:
-        """Return whether the process caches older versions of siblings."""
+        """Return whether the process has outdated caches of siblings."""
         return bool(self._behind)
 
     def catch_up(self) -> None:

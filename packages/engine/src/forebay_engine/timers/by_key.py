@@ -55,12 +55,12 @@ class TimersByKey:
         self._of(timer, self.discard, domain)
 
     def forget(self, domain: int, timer: Timer) -> None:
-        """Remove a timer of any key and namespace; it stays so if the current record fails."""
+        """Remove a timer of any key and namespace, even if the current record fails."""
         with self._without_journal():
             self._of(timer, self.discard, domain)
 
     def add_all(self, domain: int, timers: Iterable[Timer]) -> None:
-        """Add timers of any keys and namespaces; they stay if the current record fails alone."""
+        """Add timers of any keys and namespaces, even if the current record fails alone."""
         with self._without_journal():
             for timer in timers:
                 self._of(timer, self.add, domain)

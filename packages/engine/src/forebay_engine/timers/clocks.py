@@ -1,4 +1,4 @@
-"""The times that every function sees, and the timers of a function without any."""
+"""The clocks of every function, and the timers of a function without ``on_timer``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Clocks:
-    """The times that every function sees."""
+    """The processing time and the watermark, which every function sees."""
 
     def __init__(
         self, times: TimerClocks, counters: EngineMetrics, *, uid: str, has_event_time: bool
@@ -64,7 +64,7 @@ class Clocks:
 
 
 class NoTimers(Clocks):
-    """The times of a function without ``on_timer``: every use of timers raises an error."""
+    """The clocks of a function without ``on_timer``: every use of timers raises an error."""
 
     def __init__(
         self,

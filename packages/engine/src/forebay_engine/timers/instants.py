@@ -38,5 +38,5 @@ def timer_us(at: datetime) -> int:
 
 
 def instant(us: int) -> datetime:
-    """Inverse of `us_of`."""
+    """Return the aware datetime of a time in µs since the epoch."""
     return EPOCH + timedelta(microseconds=us)

@@ -60,7 +60,7 @@ class TimerClocks:
 
     @classmethod
     def loaded(cls, stored: Mapping[str, Any]) -> Self:
-        """Inverse of `stored`; the defaults if nothing was stored."""
+        """Decode the result of `stored`; return the defaults if nothing was stored."""
         return cls(**known_fields(cls, stored))
 
 

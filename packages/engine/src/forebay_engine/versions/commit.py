@@ -30,7 +30,7 @@ def check_subtask(made: Coordinates, uid: str) -> None:
 
 
 def mark(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
-    """Put the start marker; refuse an attempt that has already begun this version (one request).
+    """Put the marker; refuse an attempt that has already begun this version (one request).
 
     A coalesce runs several subtasks in one task, each with the number and the attempt of that task.
     """

@@ -112,10 +112,7 @@ class ImportTarget:
 
 @attrs.frozen(kw_only=True)
 class ImportedPart:
-    """One subtask's part of an imported version.
-
-    Durable files, and the other fields of its manifest.
-    """
+    """One subtask's part of an imported version: durable files, and the rest of its manifest."""
 
     subtask: int
     range: KeyGroupRange
@@ -141,7 +138,7 @@ class ImportedPart:
 
     @classmethod
     def unpacked(cls, data: bytes) -> Self:
-        """Inverse of `packed`; raises as `unseal` does."""
+        """Decode the result of `packed`; raises the errors of `unseal`."""
         payload = unseal(data, "a part of an import")
         committed = payload["committed"]
         files = [

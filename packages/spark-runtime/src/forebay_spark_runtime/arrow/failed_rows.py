@@ -1,4 +1,4 @@
-"""Writes output rows that have rows for failed records between them."""
+"""Writes output rows among which are rows for failed records."""
 
 from __future__ import annotations
 

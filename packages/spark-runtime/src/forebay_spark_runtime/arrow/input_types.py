@@ -1,4 +1,4 @@
-"""Checks of types: which Spark types reach Python workers, and which Python can read and write.
+"""Check which Spark types reach Python workers, and which of them Python can read and write.
 
 The driver makes them before anything runs.
 """

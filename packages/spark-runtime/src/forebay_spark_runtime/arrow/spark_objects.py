@@ -54,7 +54,7 @@ def marked_struct(kind: Any) -> MarkedStruct | None:
 
 
 def declared_types_of(fields: Iterable[Any]) -> tuple[DeclaredType, ...]:
-    """Return what `column_reader` has to know of each field besides its Arrow type."""
+    """Return the declared types of fields, for `column_reader`."""
     return tuple(field.dataType if _holds_udt(field.dataType) else None for field in fields)
 
 

@@ -1,4 +1,4 @@
-"""Tests of values, compiled for a schema: which values a column certainly takes.
+"""Tests of values, compiled for a schema, that pass only values which a column accepts.
 
 Each test is text, because it runs for every row: a call per value would cost more than the rest.
 Only numbers and names that are made here are put into it. ``None`` is no value here: callers allow

@@ -1,7 +1,8 @@
 """The data source ``forebay``: what `pyspark_forebay` imports when it is used.
 
 Spark creates a source when ``load()`` is analysed, and sends it, pickled, to where scans are
-planned and to the tasks. So whatever is decided once, such as the version, is a plain value of it.
+planned and to the tasks. So each decision that is made once, such as the version, is a plain field
+of the source.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ class AdmittingChangeReader(ChangeReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Return the position at which a micro-batch ends, held; ``start`` if nothing is new.
 
-        A run that ends has nothing new once it is where it ends, wherever the query goes then.
+        A run that ends has nothing new once it has reached its last position, even if the query
+        continues.
         """
         position = position_of(start)
         if position == self._last:

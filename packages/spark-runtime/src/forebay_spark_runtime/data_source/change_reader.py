@@ -173,7 +173,7 @@ def offset_of(position: Position) -> dict[str, Any]:
 
 
 def position_of(offset: Mapping[str, Any]) -> Position:
-    """Inverse of `offset_of`."""
+    """Return the position that `offset_of` encoded."""
     return Position(offset["version"], offset["run"])
 
 

@@ -1,4 +1,4 @@
-"""The keys that filters leave: the keys in ``key = …`` and ``key in (…)``, on each key column."""
+"""The keys that pass filters of the form ``key = …`` and ``key in (…)`` on each key column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two things that a source reads: one version, or the changes between versions."""
+"""The sources of rows: one version, or the changes between versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Opened(Protocol):
 
 
 def opened(options: Mapping[str, str]) -> Opened:
-    """Open what the options name. Raises a `ConfigurationError` that lists what is stored."""
+    """Open the version or the changes that the options name.
+
+    Raises a `ConfigurationError` that lists what is stored.
+    """
     parsed = ReadOptions.parse(options)
     if parsed.changes:
         return OpenedChanges(Changes.of(parsed))

@@ -30,8 +30,8 @@ from forebay_state_processor.reading.version_content import VersionPart
 class PinnedVersion:
     """A version that was chosen once, and pinned; it is pickled with the source.
 
-    Nobody closes the pin, since Spark does not say when a DataFrame is no longer used: each scan
-    and each task renews it, and it expires.
+    The pin is never closed, since Spark does not report when a DataFrame is no longer used: each
+    scan and each task renews it, and it expires.
     """
 
     options: ReadOptions
@@ -103,7 +103,7 @@ class PinnedVersion:
         return StructType([StructField(first.name, first.dataType, first.nullable, label), *others])
 
     def has_schema(self, schema: StructType) -> bool:
-        """Return whether a schema is the rows', whatever its fields' metadata."""
+        """Return whether a schema is that of the rows, apart from its fields' metadata."""
         return self.schema == StructType(
             [StructField(one.name, one.dataType, one.nullable) for one in schema]
         )

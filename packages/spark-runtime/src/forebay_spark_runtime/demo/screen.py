@@ -54,7 +54,7 @@ class Screen:
         self._console.print(text, style=style, soft_wrap=not self._console.is_terminal)
 
     def working(self, what: str) -> AbstractContextManager[object]:
-        """Show what is being done, until the context ends."""
+        """Show the current activity until the context ends."""
         return self._console.status(f"{what} …")
 
     def title(self, directory: DemoDirectory, first: int, end: int) -> None:

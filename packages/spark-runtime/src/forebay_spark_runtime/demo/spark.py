@@ -24,7 +24,7 @@ from forebay_state_api.errors import ConfigurationError
 
 UID: Final = "carried-delay"
 _TRIES: Final = 4
-"""How often Spark tries a task before the query fails."""
+"""The number of times that Spark tries a task before the query fails."""
 _STOP_S: Final = 20
 
 

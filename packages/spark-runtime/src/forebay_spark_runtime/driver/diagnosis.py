@@ -33,7 +33,7 @@ from forebay_state_api.settings import Settings
 from forebay_state_api.storage import open_storage
 
 CLOCK_LIMIT_S: Final = 1.0
-"""How far a clock may be from the driver's: TTL and processing-time timers depend on it."""
+"""The largest clock skew from the driver: TTL and processing-time timers depend on the clock."""
 _OWN: Final = frozenset({"host", "user", "executable", "memory limit", "clock", "process"})
 """Values that are expected to differ from process to process."""
 _IN_TIME: Final = "as the driver's"

@@ -1,4 +1,4 @@
-"""Questions the number of subtasks: each is a task in every micro-batch, and owns key groups."""
+"""Warns of too many subtasks: each is a task in every micro-batch, and owns key groups."""
 
 from __future__ import annotations
 

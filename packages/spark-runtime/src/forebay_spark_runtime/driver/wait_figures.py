@@ -1,4 +1,4 @@
-"""Where the query listener finds the figures of ordered waits, which come by accumulators."""
+"""The sources from which the query listener gets the figures of ordered waits: accumulators."""
 
 from __future__ import annotations
 

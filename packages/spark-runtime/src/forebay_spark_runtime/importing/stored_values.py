@@ -1,4 +1,4 @@
-"""Types of Spark's state and declared types: which fit, and what becomes of the values.
+"""Match types of Spark's state with declared types, and convert the values.
 
 A state variable of Spark holds structs. A struct of one column becomes the bare value of that
 column, unless the declared type is a record of one field with the column's name. A struct of

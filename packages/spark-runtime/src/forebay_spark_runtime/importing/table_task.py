@@ -65,7 +65,7 @@ class PartAnswer:
 
     @classmethod
     def of_row(cls, row: Any) -> PartAnswer:
-        """Inverse of `batch`, for a collected row."""
+        """Decode the result of `batch` from a collected row."""
         part = None if row["part"] is None else ImportedPart.unpacked(bytes(row["part"]))
         return cls(part=part, rows=row["rows"], timers=row["timers"], fault=row["fault"])
 

@@ -1,8 +1,8 @@
 """`import_tws`: take over a stopped ``transformWithState`` query, state and checkpoint.
 
 Spark reads its own state as tables, which become a version as in `import_state`: the version that
-the next batch of the copied checkpoint opens. The version and the copy count when all of both is
-there.
+the next batch of the copied checkpoint opens. Both become valid together, when the version and the
+copy are complete.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def import_tws(
     :param state_dir: the state directory; default: ``spark.forebay.state.dir``.
     :param states: Spark's variable → the state that takes it, where their names differ.
     :param ttl: Spark's variable → its time to live there, where it is not the one that ``function``
-        declares. Spark stores only when a value expires.
+        declares. Spark stores only the time at which a value expires.
     :param without: variables that are left behind.
     :param without_timers: leave the timers behind.
     :param query: the ``query=`` of the operator; default: the query's id, which the copy keeps.

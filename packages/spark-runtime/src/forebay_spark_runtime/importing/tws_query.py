@@ -1,4 +1,4 @@
-"""A stopped ``transformWithState`` query: what Spark's readers of state know about it."""
+"""A stopped ``transformWithState`` query, as Spark's state readers describe it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class WaitSpec:
     asynchronous: bool
     """Whether ``fn`` is a coroutine function. A plain function runs on threads."""
     policy: CallPolicy
-    """How calls are made. Its ``on_error`` is empty here: the worker makes it."""
+    """The call policy. Its ``on_error`` is empty here: the worker makes it."""
     on_error: Any
     """``"fail"``, ``"column"`` or a function of row and error."""
     key: Callable[[Any], Any] | tuple[str, ...] | None

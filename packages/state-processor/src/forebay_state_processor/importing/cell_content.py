@@ -26,7 +26,7 @@ Description = Mapping[str, Any]
 def content_of(
     info: StateInfo, value: Description | None = None, user_key: Description | None = None
 ) -> Content:
-    """Return the function that makes the content of a state's cells.
+    """Return a function that makes the content of a state's cells.
 
     ``value`` and ``user_key`` are those of a `TableLayout`. The function raises `TypeError`,
     `ValueError`, `ArithmeticError` or `KeyError` for a value that does not fit.

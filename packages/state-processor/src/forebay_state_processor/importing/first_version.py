@@ -39,7 +39,7 @@ ROWS_OF_PART: Final = 200_000
 
 @attrs.frozen(kw_only=True)
 class Imported:
-    """The result of `import_state`."""
+    """The version that `import_state` made."""
 
     version: int
     run: str | None
@@ -52,7 +52,7 @@ class Imported:
 
 @attrs.frozen(kw_only=True)
 class Position:
-    """The place of an imported version in its query."""
+    """The position of an imported version in its query's history."""
 
     version: int = 1
     batch_ms: int = 0

@@ -1,7 +1,7 @@
 """Values of Arrow columns as plain values, the inverse of `reading.arrow_types`.
 
-What has no Arrow type came as text: JSON for values of no declared type, text for Decimals and
-UUIDs. The codec of a stored type then checks what comes from here.
+Values without an Arrow type are text: JSON for values of no declared type, text for Decimals and
+UUIDs. The codec of the stored type then checks the converted values.
 """
 
 from __future__ import annotations

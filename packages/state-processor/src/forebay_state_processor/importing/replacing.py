@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Replaced:
-    """The result of `replace_version`."""
+    """The version that `replace_version` made."""
 
     version: int
     run: str | None

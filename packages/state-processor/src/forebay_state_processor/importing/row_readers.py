@@ -44,7 +44,7 @@ class ImportedRow:
     namespace: Any
     group: int
     content: Any
-    """Of states: the content of each, or ``ABSENT``; of timers an `ImportedTimer`."""
+    """The content of each state, or ``ABSENT``; in a table of timers an `ImportedTimer`."""
 
 
 class KeyReader:

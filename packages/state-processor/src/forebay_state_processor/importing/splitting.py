@@ -1,7 +1,7 @@
 """Check a table, and split it on local disk into the parts of the version that it becomes.
 
-So memory holds one batch while a table is checked, and the places of one part's rows while it is
-searched for rows that come twice.
+So memory holds one batch while a table is checked, and the keys of one part while it is searched
+for duplicate rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ROW: Final = "#row"
 class SplitTable:
     """The rows of one table, which fit, in a file for each part.
 
-    `add` its rows, and then `finish`: both raise `ConfigurationError` that names a row that does
-    not fit, or comes twice.
+    `add` its rows, and then `finish`: both raise a `ConfigurationError` that names a misfitting or
+    duplicate row.
     """
 
     def __init__(

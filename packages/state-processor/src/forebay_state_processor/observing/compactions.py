@@ -25,9 +25,9 @@ class CompactionFolder:
     version: int
     """The version with which it was submitted."""
     begun: datetime
-    """When its first object was written, by the store's clock."""
+    """The time of its first object, by the store's clock."""
     seen: datetime
-    """When its newest object was written: a heartbeat, an output, or the result."""
+    """The time of its newest object: a heartbeat, an output, or the result."""
     is_done: bool
     """Whether its result is stored."""
     bytes: int

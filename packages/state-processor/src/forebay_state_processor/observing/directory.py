@@ -116,7 +116,7 @@ class DirectoryWatch:
 def look_at(
     root: ObjectStorage, watches: Mapping[StoredOperator, W], look: Callable[[W], V]
 ) -> Mapping[StoredOperator, V | Exception]:
-    """Look at operators, and return what was seen; an error in one does not affect the others."""
+    """Refresh operators, and return their views; an error in one does not affect the others."""
 
     def looked(watch: W) -> V | Exception:
         try:
@@ -128,7 +128,7 @@ def look_at(
 
 
 def seen(found: V | Exception) -> V:
-    """Return what `look_at` saw of an operator. Raises the error of reading it."""
+    """Return the view of an operator from `look_at`. Raises the error of reading it."""
     if isinstance(found, Exception):
         raise found
     return found

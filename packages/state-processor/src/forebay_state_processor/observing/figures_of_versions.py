@@ -29,7 +29,7 @@ class SubtaskFigures:
     range: KeyGroupRange
     attempt_id: int
     committed: datetime
-    """When its manifest was written, by the store's clock."""
+    """The time of its manifest, by the store's clock."""
     manifest: str
     """Name of the manifest, which may have been deleted."""
     encoded: str
@@ -97,7 +97,7 @@ class VersionFigures:
 
     @property
     def committed(self) -> datetime:
-        """When the last subtask committed, by the store's clock."""
+        """The time at which the last subtask committed, by the store's clock."""
         return max(subtask.committed for subtask in self.subtasks)
 
     def count(self, name: str) -> int | None:

@@ -12,7 +12,7 @@ CHANGE: Final = (
     "look for warnings of the janitor in the executors' logs: it may lack the permission to "
     "delete; forebay janitor runs a pass at once"
 )
-"""Advice to whoever finds the janitor behind."""
+"""Advice for an operator whose janitor is behind."""
 
 _AGES: Final = 2
 """Minimum ages for which a version may be stored that the retention does not keep."""

@@ -1,4 +1,4 @@
-"""How an operator's state, and the rows of its newest micro-batch, are spread over key groups."""
+"""The distribution of an operator's state, and of its newest rows, over key groups."""
 
 from __future__ import annotations
 

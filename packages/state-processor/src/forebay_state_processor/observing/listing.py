@@ -31,7 +31,7 @@ class BatchInProgress:
 
     version: int
     begun: datetime
-    """When the first subtask began, by the store's clock."""
+    """The time at which the first subtask began, by the store's clock."""
     parallelism: int
     """Subtasks of the version."""
     subtasks: int
@@ -98,7 +98,7 @@ class OperatorListing:
 
     @property
     def data_files(self) -> int:
-        """Number of files of the backend, of versions that are stored or not deleted yet."""
+        """Number of the backend's files, including files of deleted versions that still exist."""
         return len(self.below(DATA))
 
     @property

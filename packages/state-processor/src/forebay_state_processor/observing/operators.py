@@ -63,7 +63,7 @@ def find_operators(
     uid: str | None = None,
     known: Iterable[StoredOperator] = (),
 ) -> FoundOperators:
-    """Find what `stored_operators` returns.
+    """Find operators as `stored_operators` does, without failing at the first error.
 
     A query that cannot be listed does not affect the others.
 

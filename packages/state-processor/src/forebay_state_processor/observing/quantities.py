@@ -1,4 +1,4 @@
-"""Numbers for people: short texts for counts, sizes, durations and shares, in units of 1,000."""
+"""Short texts for counts, sizes, durations and shares, in units of 1,000."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def wrote_little(figures: Figures) -> bool:
 
 
 def did_more(manifest: Manifest) -> bool:
-    """Return whether a commit compacted meanwhile, or wrote much operator state."""
+    """Return whether a commit also compacted, or wrote much operator state."""
     files = OperatorStateContent.loaded(manifest.operator_state).files()
     own = [file.size for file in files if data_version(file.name) == manifest.made.version]
     return bool(manifest.metrics.get("compaction_stalled_seconds")) or sum(own) > _FEW_BYTES

@@ -1,7 +1,7 @@
 """Symptoms of trouble that a view of an operator shows; the how-to "on call" has the same ones.
 
 Each rule looks at numbers that are stored, and is silent where they are not known. The thresholds
-are beginnings: they find what is clearly wrong, not what could be better.
+are conservative: they find what is clearly wrong, not what could be better.
 """
 
 from __future__ import annotations

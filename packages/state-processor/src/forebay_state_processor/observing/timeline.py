@@ -25,7 +25,7 @@ class Timeline:
     versions: Sequence[VersionFigures]
     """Versions that all subtasks have committed."""
     abandoned: Sequence[VersionFigures] = ()
-    """Versions that a newer run made again, or went back behind."""
+    """Versions that a newer run replaced, or that are newer than the version it continued from."""
 
     @property
     def newest(self) -> VersionFigures | None:

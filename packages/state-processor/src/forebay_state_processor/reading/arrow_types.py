@@ -1,6 +1,6 @@
 """Arrow types of stored types, and how their plain values become Arrow's.
 
-What has no Arrow type comes as text or bytes: values of no declared type as JSON, Decimals and
+Values without an Arrow type become text or bytes: values of no declared type as JSON, Decimals and
 UUIDs as text, since a Decimal's scale is not declared, and a job's own codecs as bytes. Datetimes
 become instants; one without a zone counts as UTC. Ints have 64 bits.
 """

@@ -33,13 +33,13 @@ class Pass:
     parts: int = 1
 
     def of(self, rows: Iterator[T], key: Callable[[T], Any]) -> Iterator[T]:
-        """Return the rows of these key groups whose key, a hashable value, is in the part."""
+        """Select the rows of these key groups whose key, a hashable value, is in the part."""
         if self.parts == 1:
             return rows
         return (row for row in rows if hash((key(row),)) % self.parts == self.part)
 
     def halves(self) -> tuple[Pass, Pass]:
-        """Return two passes that have the same keys as this one."""
+        """Split the pass into two with half of its keys each."""
         start, end = self.groups.start, self.groups.end
         if start < end:
             middle = (start + end) // 2
@@ -50,7 +50,7 @@ class Pass:
 
 
 class TooLargeError(Exception):
-    """The content of a pass takes more memory than the budget; never leaves this package."""
+    """The content of a pass takes more memory than the budget; not raised outside this package."""
 
 
 class Budget:

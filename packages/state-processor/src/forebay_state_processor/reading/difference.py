@@ -322,7 +322,7 @@ Points = dict[Any, dict[Any, tuple[int, Any]]]
 def _hold_plain(
     side: Snapshot | None, info: StateInfo | None, chosen: Pass, budget: Budget
 ) -> Points:
-    """As `_hold`, without an object for each row."""
+    """Hold the content as `_hold` does, without an object for each row."""
     held: Points = {}
     for namespace, rows in _points(side, info, chosen):
         if not rows:
@@ -341,7 +341,7 @@ def _merged_plain(
     info: StateInfo | None,
     chosen: Pass,
 ) -> Iterator[Change]:
-    """As `_merged`, without an object for each key that is the same in both versions."""
+    """Merge as `_merged` does, without an object for each key that is the same in both versions."""
     same, changes = comparison.same, comparison.changes
     for namespace, rows in _points(side, info, chosen):
         before = held.get(namespace, {})

@@ -122,7 +122,7 @@ class Follower:
         return self.get_many(state, [key], namespace)[0]
 
     def get_many(self, state: str, keys: Sequence[Any], namespace: Any = None) -> list[Any]:
-        """Return what a state holds under each of ``keys``, all of one version.
+        """Return the content of a state under each of ``keys``, all of one version.
 
         Unless the follower may change the timeline, raises `AbandonedTimelineError` once the query
         went back behind the version that was shown, and `VersionGoneError` once that version

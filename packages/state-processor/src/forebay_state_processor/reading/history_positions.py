@@ -40,7 +40,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Inverse of ``str``: ``7@<run>``; `ConfigurationError` for any other text."""
+        """Parse ``7@<run>``, the result of ``str``; `ConfigurationError` for any other text."""
         match = _TEXT.fullmatch(text)
         if match is None or int(match[1]) > LAST_VERSION:
             raise ConfigurationError(

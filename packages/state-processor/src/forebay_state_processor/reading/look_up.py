@@ -1,4 +1,4 @@
-"""Look up what the states of an operator hold under a key that is given as text."""
+"""Look up the content of an operator's states under a key that is given as text."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class OperatorStateInfo:
 
     name: str
     mode: str
-    """How it is redistributed: ``split``, ``union`` or ``broadcast``."""
+    """The kind of redistribution: ``split``, ``union`` or ``broadcast``."""
     type: str
     """The type of elements, as text; for broadcast state ``user key → value``."""
 

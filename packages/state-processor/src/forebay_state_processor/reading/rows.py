@@ -63,7 +63,7 @@ def time_of(us: int) -> datetime:
 
 
 def us_of(at: datetime) -> int:
-    """Inverse of `time_of`; a time without a zone counts as UTC."""
+    """Return a time in µs since the epoch; one without a zone counts as UTC."""
     return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 

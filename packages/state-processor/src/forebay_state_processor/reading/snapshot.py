@@ -135,7 +135,7 @@ class Snapshot(VersionContent):
         return self.get_many(state, [key], namespace)[0]
 
     def get_many(self, state: str, keys: Sequence[Any], namespace: Any = None) -> list[Any]:
-        """Return what a state holds under each of ``keys``, in order.
+        """Return the content of a state under each of ``keys``, in order.
 
         Absent content is ``None``, for lists ``[]``, for maps ``{}``. A key of several columns is a
         tuple. Only the files of the keys' groups are read.

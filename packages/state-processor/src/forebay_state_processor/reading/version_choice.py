@@ -61,7 +61,7 @@ def _check_number(version: object) -> None:
 
 @attrs.frozen(kw_only=True)
 class ReadFrom:
-    """One operator's folder, and the settings to read it with."""
+    """The source that a reader opens: one operator's folder, and the settings to read it with."""
 
     storage: OperatorStorage
     query: str

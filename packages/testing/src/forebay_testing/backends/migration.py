@@ -68,7 +68,7 @@ class Tall:
 
 
 class Swapped:
-    """Holds a class with the fields of `Tall` the other way round."""
+    """Holds a class with the fields of `Tall` in reverse order."""
 
     @attrs.define
     class Position:

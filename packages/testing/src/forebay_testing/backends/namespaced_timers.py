@@ -55,7 +55,7 @@ class Windowed(KeyedProcessFunction[str, Any, Any]):
 
 
 class AwaitedWindowed(Windowed):
-    """The same with awaited state and timers."""
+    """`Windowed`, with awaited state and timers."""
 
     async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         for what, namespace, domain, times in row[2]:

@@ -43,7 +43,7 @@ class TracedJob(KeyedJob):
     def __init__(
         self, backend_class: type[StateBackend], storage: ObjectStorage, **more: Any
     ) -> None:
-        """As `KeyedJob`."""
+        """Take the arguments of `KeyedJob`."""
         super().__init__(backend_class, storage, **more)
         self.place = storage
         self.history: list[Event] = []

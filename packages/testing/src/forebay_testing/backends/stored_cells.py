@@ -20,9 +20,9 @@ class StoredCells:
         return {info.name: storage.get(info.name) for info in storage.list("data")}
 
     def put(self, storage: ObjectStorage, name: str, data: bytes) -> None:
-        """Replace a piece."""
+        """Replace the bytes of a piece, as damage does."""
         storage.put(name, data)
 
     def delete(self, storage: ObjectStorage, name: str) -> None:
-        """Remove a piece."""
+        """Remove a piece from storage."""
         storage.delete([name])

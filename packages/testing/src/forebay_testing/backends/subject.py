@@ -36,7 +36,7 @@ ENGINES: Final = {
 
 
 class Manner(NamedTuple):
-    """How a function under test is written, and the limits of its engine."""
+    """The style of a function under test, and the limits of its engine."""
 
     style: Style
     settings: EngineSettings
@@ -124,7 +124,7 @@ class BackendSubject:
 
     @pytest.fixture(params=["synchronous", "tight"])
     def manner(self, request: pytest.FixtureRequest) -> Manner:
-        """How the function under test accesses state: at once, or awaited with tight limits.
+        """The style of the function under test: at once, or awaited with tight limits.
 
         Styles are the engine's business; its tests have the others.
         """

@@ -32,7 +32,7 @@ def at(seconds: float) -> datetime:
 
 
 def seconds_of(time: datetime) -> int:
-    """Inverse of `at`."""
+    """Return the seconds after the start of a time from `at`."""
     return (time - START) // SECOND
 
 
@@ -63,7 +63,7 @@ class TimerFunction(KeyedProcessFunction[str, Row, Any]):
 
 
 class CoroutineTimers(TimerFunction):
-    """The same as a coroutine that awaits state."""
+    """`TimerFunction`, written as a coroutine that awaits state."""
 
     async def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
         for change in row[2]:

@@ -74,7 +74,7 @@ class TtlSwitchTests(BackendSubject):
     def dying(self, request: pytest.FixtureRequest, new_job: NewJob, storage: ObjectStorage) -> Any:
         """Makes a job that has written two keys, and whose attempt to switch has died.
 
-        The process ends with an attempt that dies before its commit, and else goes on.
+        After an attempt that dies before its commit, the job restarts.
         """
 
         def make(before: list[StateDescriptor], after: list[StateDescriptor]) -> KeyedJob:

@@ -1,1 +1,1 @@
-"""Which version is opened, who may write the next one, and what keeps a version."""
+"""Choose the version to open, fence older runs, and pin versions that are in use."""

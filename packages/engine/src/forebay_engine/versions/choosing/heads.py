@@ -36,7 +36,7 @@ class Head:
     batch_ms: int
     """Time of the batch that made the version; 0 where it is not known."""
     made: datetime
-    """When the version became complete, by the store's clock."""
+    """The time at which the version became complete, by the store's clock."""
     chain: Mapping[str, int]
     """Run → its newest version in the timeline, including the head's own run."""
 

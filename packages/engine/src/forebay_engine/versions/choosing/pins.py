@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 LEASE: Final = timedelta(hours=1)
-"""How long a pin holds without a renewal."""
+"""The time for which a pin holds without a renewal."""
 LONGEST_LEASE: Final = timedelta(days=3_650)
 """The longest lease of a reader; a savepoint holds a version for longer."""
 FOREVER: Final = timedelta(days=36_500)
@@ -52,7 +52,7 @@ class PinEntry:
     modified: datetime
 
     def expired(self, now: datetime) -> bool:
-        """Return whether it has expired at the store's time ``now``."""
+        """Return whether the pin has expired at the store's time ``now``."""
         return now - self.modified >= self.lease
 
 

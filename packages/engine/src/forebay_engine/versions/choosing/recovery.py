@@ -31,7 +31,7 @@ class Recovery:
     kept: Mapping[str, int]
     """Run → its newest version in the chosen timeline."""
     left: Mapping[str, int]
-    """Run → the version above which its versions do not count."""
+    """Abandoned run → the last of its versions that still counts."""
 
     def counted(self, listing: VersionListing) -> VersionListing:
         """Return the part of a version that counts."""
@@ -52,7 +52,7 @@ class Recovery:
 
     @classmethod
     def loaded(cls, payload: Mapping[str, Any]) -> Self:
-        """Inverse of ``attrs.asdict``."""
+        """Return the decision that ``attrs.asdict`` turned into plain data."""
         return cls(**known_fields(cls, payload))
 
 

@@ -41,7 +41,7 @@ class Savepoint:
     bytes: int
     """Total size of the files that it needs."""
     made: datetime | None = attrs.field(default=None, eq=False)
-    """When it was created, by the store's clock."""
+    """The time of its creation, by the store's clock."""
 
 
 def create_savepoint(

@@ -35,9 +35,9 @@ class ClearingMark:
     version: int
     """Objects of versions below it may have been deleted."""
     retention: int
-    """The retention of the janitor that put it."""
+    """The retention setting of the janitor that put the mark."""
     min_age: timedelta
-    """The minimum age of that janitor."""
+    """The minimum age of files in that janitor's settings."""
     modified: datetime
     name: str
 

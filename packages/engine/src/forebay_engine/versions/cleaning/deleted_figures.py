@@ -96,7 +96,7 @@ def forgotten(storage: ObjectStorage, committed_version: int) -> Sequence[Object
 def read_block(storage: ObjectStorage, block: HistoryBlock) -> Sequence[Made]:
     """Return the manifests in an object of the history.
 
-    It is empty if it is damaged or deleted.
+    Returns none if the object is damaged or deleted.
     """
     try:
         data = storage.get(block.name)

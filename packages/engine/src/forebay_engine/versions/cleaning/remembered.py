@@ -19,7 +19,7 @@ _THREADS: Final = 8
 
 
 class Remembered:
-    """Object → what its content says. The objects that were needed last are remembered.
+    """A cache from an object's name to its content, which keeps the most recently used objects.
 
     Not thread-safe: one pass at a time uses it, and its reads side by side only read.
     """

@@ -37,7 +37,7 @@ def stored_blob(blob: Blob) -> bytes | list[Any]:
 
 
 def loaded_blob(stored: bytes | Sequence[Any]) -> Blob:
-    """Inverse of `stored_blob`."""
+    """Decode the result of `stored_blob`."""
     return stored if isinstance(stored, bytes) else FileBlob(*stored)
 
 

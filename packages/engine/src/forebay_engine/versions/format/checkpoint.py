@@ -31,6 +31,6 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Inverse of `text`."""
+        """Parse the result of `text`."""
         location, times_ms = json.loads(text)
         return cls(location=location, times_ms=dict(map(tuple, times_ms)))

@@ -115,7 +115,7 @@ class EpochEntry:
 
 @attrs.frozen
 class Epochs:
-    """The result of one list of ``epochs/``."""
+    """The objects in ``epochs/``, as one listing shows them."""
 
     entries: Sequence[EpochEntry]
     recoveries: Sequence[int] = ()

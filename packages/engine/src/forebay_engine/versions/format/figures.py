@@ -91,7 +91,7 @@ class Figures:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Inverse of `text`."""
+        """Parse the result of `text`."""
         found = {_BY_CODE.get(code): int(n, 36) for code, n in FIGURE.findall(text)}
         return cls(
             counts={name: found[name] for name in COUNTS if name in found},

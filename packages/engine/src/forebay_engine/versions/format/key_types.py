@@ -28,7 +28,7 @@ _TIMES: Final = ("timestamp", "timestamp_ntz")
 
 @attrs.frozen
 class KeyType:
-    """The type of keys; other processes can receive it."""
+    """The type of an operator's keys, which can be sent to other processes."""
 
     description: Mapping[str, Any]
     """The type as the codec of keys describes it."""

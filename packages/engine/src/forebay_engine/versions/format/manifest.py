@@ -63,7 +63,8 @@ class Manifest:
     operator_state: Mapping[str, Any]
     """State without a key, as plain data, which `operator_state_entries` defines."""
     metrics: Mapping[str, Any]
-    """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``,
+    """Metrics of the commit: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit,
+    ``opening_s``,
     ``ttl_us``, the times to live of the declared states, ``engine``, the `EngineMetrics` that are
     not 0, and ``compaction``, the status that the process's compaction service reported."""
     batch_ms: int = 0
@@ -105,7 +106,7 @@ class Manifest:
 
     @classmethod
     def unsealed(cls, data: bytes, name: str) -> Manifest:
-        """Inverse of `sealed`; raises as `unseal` does."""
+        """Decode the result of `sealed`; raises the errors of `unseal`."""
         return read_sealed(data, name, lambda payload: _reader(payload["format"], name)(payload))
 
 

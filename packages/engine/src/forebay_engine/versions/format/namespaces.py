@@ -1,4 +1,4 @@
-"""The canonical form of namespaces, so that every backend treats equal ones as one; and as bytes.
+"""The canonical form of namespaces, by which backends identify equal ones, and its encoding.
 
 Backends may look up cells by a namespace's encoding, and ``1``, ``True`` and ``1.0``, or one
 instant in two zones, have different encodings.
@@ -40,7 +40,7 @@ def packed_namespace(namespace: Any) -> bytes:
 
 
 def unpacked_namespace(packed: bytes) -> Any:
-    """Inverse of `packed_namespace`."""
+    """Return the namespace that `packed_namespace` encoded."""
     return _PLAIN.unpack_one(packed) if packed else None
 
 

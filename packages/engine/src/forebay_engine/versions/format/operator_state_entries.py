@@ -25,7 +25,7 @@ from forebay_state_api.codecs import decoding
 
 
 class Mode(enum.Enum):
-    """How a state is redistributed; the values are stored."""
+    """The redistribution of an operator state; the values are stored."""
 
     SPLIT = "split"
     UNION = "union"
@@ -86,7 +86,7 @@ class OperatorStateContent:
 
     @classmethod
     def loaded(cls, stored: Mapping[str, Any]) -> OperatorStateContent:
-        """Inverse of `stored`; an empty mapping means no operator state."""
+        """Decode the result of `stored`; an empty mapping means no operator state."""
         if not stored:
             return cls()
         keyed = stored.get("keyed_raw")
@@ -126,7 +126,7 @@ def packed(parts: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """Inverse of `packed`."""
+    """Decode the result of `packed`."""
     return msgpack.unpackb(data, raw=False, strict_map_key=False)
 
 
