@@ -47,6 +47,7 @@ from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.format.markers import list_version
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
+from forebay_spark_runtime.driver.operator_names import uid_of_figures
 from forebay_spark_runtime.keyed_operator.task_output import OUTPUT_ROWS
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task
 from forebay_state_api.keys import key_group_of
@@ -150,7 +151,7 @@ class LoneQuery:
         self._query.stop()
         events = [json.loads(one.json) for one in self._query.recentProgress]
         progress = [one for one in events if one["numInputRows"]]
-        shown = [f"forebay:{UID}" in one["observedMetrics"] for one in progress]
+        shown = [UID in map(uid_of_figures, one["observedMetrics"]) for one in progress]
         storage = open_storage(str(self._state))
         folder = OperatorStorage(storage, operator_folder(progress[-1]["id"], UID))
         with open_version(folder, uid=UID) as reader:

@@ -6,6 +6,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.types import CharType, StructType
 
@@ -358,16 +359,19 @@ def test_unwritable_state_directory(stage, users):
 
 @pytest.mark.parametrize("keyed_calls", [pytest.param(2, marks=pytest.mark.slow), 1])
 def test_two_operators_of_one_uid_in_one_query(stage, keyed_calls):
-    """Whether keyed() or process() was called twice; Spark sees two metrics of one name at once."""
+    """Whether keyed() or process() was called twice."""
     source = stage.source()
     made = [keyed(source, "user", uid="same", parallelism=2) for _ in range(keyed_calls)]
     first, second = (made[at].process(Count(), SCHEMA) for at in (0, -1))
-    with pytest.raises(Exception, match=r"metric name is not unique: forebay:same") as caught:
-        first.union(second)
+    stage.put({"user": "ann", "n": 1})
+    with pytest.raises(StreamingQueryException) as caught:
+        stage.run(first.union(second))
     error = why(caught.value)
     assert isinstance(error, ConfigurationError)
     assert str(error).startswith("operator 'same': the query has two operators of this uid")
     assert error.location == Location(operator="same")
+    with pytest.raises(ConfigurationError, match="'same': the query has two operators"):
+        keyed(first, "user", uid="same", parallelism=2).process(Count(), SCHEMA)
 
 
 def test_speculation_is_refused(users, monkeypatch):

@@ -106,6 +106,21 @@ def test_each_batch_has_the_figures_of_its_operators(stage, caplog):
     assert ", commits 2, group_rows_max 2, keys 2, keys_touched 2, phase_seconds_" in wanted[2]
 
 
+def test_figures_can_be_left_out_of_progress_events(stage, spark):
+    put(stage, 1)
+    spark.conf.set("spark.forebay.progress-figures", "false")
+    try:
+        job = counts(stage.source()).process(Count(), SCHEMA)
+    finally:
+        spark.conf.unset("spark.forebay.progress-figures")
+    query = finished(stage, job)
+    (progress,) = [one for one in query.recentProgress if one["numInputRows"]]
+    (name,) = progress["observedMetrics"]
+    assert name.startswith("forebay:counts:"), "versions are still marked as final"
+    assert operators_of(progress) == []
+    assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 2), ("bob", 1)]
+
+
 def logged(caplog):
     """Return the lines of the query listener."""
     return [one.getMessage() for one in [*caplog.records] if one.name == LISTENER]

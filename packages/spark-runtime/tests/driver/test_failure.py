@@ -11,7 +11,6 @@ from forebay_state_api.contract.checksummed import TornObjectError
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import (
     AbandonedTimelineError,
-    ConfigurationError,
     CorruptStateError,
     ForebayError,
     FunctionError,
@@ -151,14 +150,3 @@ def test_forebays_traceback_is_a_note():
 
 def test_a_text_without_an_error_of_forebay_has_none():
     assert error_in("[DIVIDE_BY_ZERO] Division by zero") is None
-
-
-def test_sparks_error_for_two_operators_of_one_uid_is_explained():
-    text = (
-        "[DUPLICATED_METRICS_NAME] The metric name is not unique: forebay:a.b. The same name "
-        "cannot be used for metrics with different results.\nHowever multiple"
-    )
-    error = why(Exception(text))
-    assert type(error) is ConfigurationError
-    assert str(error).startswith("operator 'a.b': the query has two operators of this uid")
-    assert error.location == Location(operator="a.b")

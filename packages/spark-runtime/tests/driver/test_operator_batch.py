@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from unittest.mock import MagicMock, PropertyMock
 
 import pytest
 
 from forebay_spark_runtime.driver.operator_batch import OperatorBatch, operators_of
+from forebay_spark_runtime.driver.operator_names import figures_name, rows_name
 from forebay_spark_runtime.driver.spark_metrics import MOST_OPERATORS, SparkMetrics
 from forebay_state_api.metrics import Phase
 
+MADE = str(uuid.uuid4())
 EVENT = {
     "id": "the-id",
     "runId": "the-run",
     "name": None,
     "batchId": 3,
     "observedMetrics": {
-        "forebay:b:1": {"figures": {"rows_in": 2.0, "keys": None, "phase_seconds_open": 0.5}},
-        "forebay:a": {"figures": {"commits": 4.0}},
-        "forebay:b:6f1c": {"rows_in": 7},
+        figures_name("b:1", MADE): {
+            "figures": {"rows_in": 2.0, "keys": None, "phase_seconds_open": 0.5}
+        },
+        figures_name("a", MADE): {"figures": {"commits": 4.0}},
+        rows_name("b", MADE): {"rows_in": 7},
         "mine": {"figures": {"rows_in": 9.0}},
     },
 }
@@ -49,7 +54,8 @@ def test_as_text_it_has_the_numbers_that_are_not_zero():
 
 
 def test_spark_connect_drops_the_names_of_fields():
-    observed = {"forebay:a": {"values": [{"rows_in": 2.0}]}, "forebay:b": {"values": []}}
+    values = {"a": [{"rows_in": 2.0}], "b": []}
+    observed = {figures_name(uid, MADE): {"values": row} for uid, row in values.items()}
     (one,) = operators_of({**EVENT, "observedMetrics": observed})
     assert (one.uid, one.figures) == ("a", {"rows_in": 2.0})
 

@@ -43,7 +43,7 @@ def logged(caplog, done):
 
     def log(text, query=QUERY, **how):
         caplog.clear()
-        stored_operators.log_kept(query, lambda: text, **how)
+        stored_operators.log_kept(query, text, **how)
         done(stored_operators._pool)
         return [(one.levelname, one.getMessage()) for one in caplog.records]
 

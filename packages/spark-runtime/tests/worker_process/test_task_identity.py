@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from forebay_spark_runtime.driver import query_listener
+from forebay_spark_runtime.driver.operator_names import SAME_UID
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
@@ -94,6 +95,14 @@ def test_a_partition_beyond_the_operator_s():
 def test_a_stream_without_a_batch_id():
     with pytest.raises(ConfigurationError, match="no batch id"):
         TaskIdentity.of(options(), Task({}), streaming=True)
+
+
+def test_two_operators_of_one_uid_are_refused_before_their_partitions_are_looked_at():
+    task = Task({**STREAM, SAME_UID: "u"}, partition=2)
+    with pytest.raises(ConfigurationError, match="'u': the query has two operators"):
+        TaskIdentity.of(options(), task, streaming=True)
+    other = Task({**STREAM, SAME_UID: "other"})
+    assert TaskIdentity.of(options(), other, streaming=True).subtask.uid == "u"
 
 
 def test_a_marked_query_is_refused():

@@ -8,12 +8,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import AnalysisException
-
-from forebay_engine.versions.choosing.fencing import duplicate_uid_error
 from forebay_state_api import errors
 from forebay_state_api.errors import (
     AbandonedTimelineError,
@@ -29,7 +25,6 @@ TRACEBACK: Final = "\nForebay's traceback:\n"
 """Comes before the traceback below an error that is not for the job's author."""
 
 _NAME: Final = re.compile(r"\b(?P<name>\w+(?:\.\w+)+): ")
-_SAME_UID: Final = re.compile(r"\[DUPLICATED_METRICS_NAME\].*? forebay:(.+?)\. The same name")
 _OTHER_LINES: Final = (
     r"\s*=== Streaming Query ===|\n\s*(?:Driver|JVM) stacktrace:|\n\s*at [\w.$]+\("
 )
@@ -75,7 +70,7 @@ def error_in(text: str) -> ForebayError | None:
     """Return the first error of Forebay in a text of Spark's."""
     found = _first_in(text)
     if found is None:
-        return duplicate_uid_error_in(text)
+        return None
     kind, rest = found
     end = _SPARKS_LINES.search(rest)
     message, _, trace = rest[: None if end is None else end.start()].partition(TRACEBACK)
@@ -106,27 +101,6 @@ def _all_below(kind: type[ForebayError]) -> Iterator[type[ForebayError]]:
     yield kind
     for below in kind.__subclasses__():
         yield from _all_below(below)
-
-
-def duplicate_uid_error_in(text: str) -> ForebayError | None:
-    """Return the error for two operators of one uid, if ``text`` is Spark's for them."""
-    found = _SAME_UID.search(text)
-    if found is None:
-        return None
-    error = duplicate_uid_error(found[1])
-    error.location = Location(operator=found[1])
-    return error
-
-
-@contextmanager
-def explaining_same_uid() -> Iterator[None]:
-    """Raise `ConfigurationError` where Spark finds a second operator of one uid in a plan."""
-    try:
-        yield
-    except AnalysisException as error:
-        if (refused := duplicate_uid_error_in(str(error))) is not None:
-            raise refused from None
-        raise
 
 
 def _rebuilt(kind: type[ForebayError], message: str) -> ForebayError:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
-import re
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ import attrs
 from forebay_engine.versions import OperatorStorage, RunIdentity, operator_folder
 from forebay_engine.versions.choosing.finality import mark_final
 from forebay_engine.versions.format.epochs import read_record
+from forebay_spark_runtime.driver.operator_names import observed_id
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.storage import open_storage
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_OBSERVED: Final = re.compile(r"forebay:.+:([0-9a-f-]{36})", re.DOTALL)
 _COMMIT: Final = "commitOffsets"
 """The duration in a progress event that shows that Spark has recorded the commit."""
 _REMEMBERED: Final = 1_000
@@ -86,8 +85,7 @@ class FinalVersions:
         if _COMMIT not in (progress.get("durationMs") or {}):
             return
         for name in progress.get("observedMetrics") or {}:
-            match = _OBSERVED.fullmatch(name)
-            options = self._operators.get(match[1]) if match else None
+            options = self._operators.get(observed_id(name) or "")
             if options is not None and options.state_dir is not None:
                 run = RunIdentity(
                     keyed_uuid=options.keyed_uuid, app_id=app_id, run_id=progress["runId"]

@@ -13,17 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_spark_runtime.arrow.figures_column import COLUMN, KEYS, SUMS
 
-PREFIX: Final = "forebay:"
-"""The beginning of the names of observed metrics; the operator's uid follows."""
-
 FIELD: Final = "figures"
 """The only field of the observed row: a map from key to number."""
 
 
-def observed(df: DataFrame, uid: str) -> DataFrame:
-    """Return ``df`` without the rows of figures, which are observed as ``forebay:<uid>``."""
+def observed(df: DataFrame, name: str) -> DataFrame:
+    """Return ``df`` without the rows of figures, which are observed under ``name``."""
     figures = F.expr(_ADDED_UP).alias(FIELD)
-    return df.observe(f"{PREFIX}{uid}", figures).where(f"{COLUMN} IS NULL").drop(COLUMN)
+    return df.observe(name, figures).where(f"{COLUMN} IS NULL").drop(COLUMN)
 
 
 def _added_up(rows: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from forebay_spark_runtime.driver.observed_figures import FIELD, PREFIX
+from forebay_spark_runtime.driver.observed_figures import FIELD
+from forebay_spark_runtime.driver.operator_names import uid_of_figures
 from forebay_state_api.metrics import Phase
 from forebay_state_api.metrics.figures import text
 from forebay_state_api.metrics.keyed import READ_BOUNDS
@@ -92,10 +93,9 @@ def _observed(read: Any) -> Mapping[str, Any]:
 
 def _found(observed: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
     for name, row in observed.items():
-        figures = _figures(row) if name.startswith(PREFIX) else None
-        if isinstance(figures, Mapping):
-            known = {key: number for key, number in figures.items() if number is not None}
-            yield name.removeprefix(PREFIX), known
+        uid = uid_of_figures(name)
+        if uid is not None and isinstance(figures := _figures(row), Mapping):
+            yield uid, {key: number for key, number in figures.items() if number is not None}
 
 
 def _figures(row: Any) -> Any:

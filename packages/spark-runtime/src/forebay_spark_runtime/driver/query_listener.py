@@ -7,10 +7,11 @@ session, whose settings reach the tasks, and the operator's tasks refuse the mar
 Connect the client cannot see the query's class, so the option cannot be refused there.
 
 In the same way the listener stores the contents of the query's checkpoint in the session, and marks
-queries whose trigger ends them; only operators that leave rows to the next micro-batch refuse that
-mark. It also logs the stored state of operators that the query no longer has, logs the figures in
-progress events, passes them to Spark's metrics system, marks the versions of committed batches as
-final, and logs the error of Forebay that stopped a query.
+queries that have two operators of one uid, and queries whose trigger ends them; only operators that
+leave rows to the next micro-batch refuse the latter mark. It also logs the stored state of
+operators that the query no longer has, logs the figures in progress events, passes them to Spark's
+metrics system, marks the versions of committed batches as final, and logs the error of Forebay that
+stopped a query.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -28,6 +29,7 @@ from forebay_spark_runtime.driver.checkpoints import CHECKPOINT, checkpoint_of, 
 from forebay_spark_runtime.driver.failure import error_in
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.operator_batch import operators_of
+from forebay_spark_runtime.driver.operator_names import SAME_UID, uid_of_two
 from forebay_spark_runtime.driver.session import MicroBatch, is_connect
 from forebay_spark_runtime.driver.spark_metrics import SparkMetrics, spark_metrics
 from forebay_spark_runtime.driver.stored_operators import log_kept
@@ -154,7 +156,10 @@ class _Listener:
         if (checkpoint := checkpoint_of(execution)) is not None:
             conf.set(CHECKPOINT, checkpoint.text())
         is_new = checkpoint is not None and not checkpoint.times_ms
-        log_kept(str(event.id()), execution.analyzedPlan().toString, is_new=is_new)
+        plan = execution.analyzedPlan().toString()
+        if (uid := uid_of_two(plan)) is not None:
+            conf.set(SAME_UID, uid)
+        log_kept(str(event.id()), plan, is_new=is_new)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Use what a micro-batch reports; what goes wrong is logged, and fails nothing."""

@@ -15,15 +15,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_engine.versions.format.directory_contents import listed, stored_queries
 from forebay_engine.versions.format.layout import escaped, unescaped
+from forebay_spark_runtime.driver.operator_names import operators_in
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.storage import open_storage
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from forebay_spark_runtime.driver.options import KeyedOptions
 
 _log = logging.getLogger(__name__)
-
-_OBSERVED: Final = re.compile(r"CollectMetrics forebay:(.+):([0-9a-f-]{36}),")
 
 
 @attrs.frozen
@@ -68,17 +66,17 @@ def _home_of(state_dir: str, options: KeyedOptions) -> _Home:
     return _Home(state_dir, options.settings.storage_options(), chosen)
 
 
-def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> None:
+def log_kept(query: str, plan: str, *, is_new: bool = False) -> None:
     """Log, on a thread, the operators whose state is stored for ``query`` but not in its plan.
 
     :param query: the query's id.
-    :param plan: returns the text of the query's plan.
+    :param plan: the text of the query's plan.
     :param is_new: the query's checkpoint is new; then warn of other queries' state of its uids
         instead.
     """
     if not _homes:
         return
-    observed = _OBSERVED.findall(plan())
+    observed = operators_in(plan)
     homes = {home.state_dir: home for _, made in observed if (home := _homes.get(made))}
     if not homes:
         return

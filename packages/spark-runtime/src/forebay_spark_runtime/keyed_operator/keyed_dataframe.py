@@ -46,9 +46,9 @@ from forebay_spark_runtime.arrow.spark_objects import declared_types_of
 from forebay_spark_runtime.arrow.spark_types import arrow_schema, without_lengths
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
-from forebay_spark_runtime.driver.failure import explaining_same_uid
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.observed_figures import observed
+from forebay_spark_runtime.driver.operator_names import figures_name, refuse_uid_in
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
@@ -491,8 +491,11 @@ def _apply(
         refuse_not_null(target.spark, who)
         output = with_error_column(target.spark, options.error_column, FAILED_RECORD, who)
     inputs = [_input(side, options.uid) for side in sides]
+    for one in inputs:
+        refuse_uid_in(one.df, options.uid)
     streams = first.df.isStreaming
-    sent = _sent_schema(output, options.uid) if streams else None
+    sends = streams and options.settings["progress-figures"]
+    sent = _sent_schema(output, options.uid) if sends else None
     job = SubtaskJob(
         options=options,
         function=pickled_function(fn, options.uid, cloudpickle.dumps),
@@ -506,8 +509,7 @@ def _apply(
         time_zone=time_zone(session),
         streaming=streams,
     )
-    with explaining_same_uid():
-        routed = plan(inputs, options, now_ms=now_ms)
+    routed = plan(inputs, options, now_ms=now_ms)
     if streams:
         query_listener.watch(session)
         stored_operators.remember(options)
@@ -517,8 +519,8 @@ def _apply(
     task = shipped(job, f"operator {options.uid!r}")
     if sent is None:
         return routed.mapInArrow(task, output)
-    with explaining_same_uid():
-        return observed(routed.mapInArrow(task, sent), options.uid)
+    name = figures_name(options.uid, options.keyed_uuid)
+    return observed(routed.mapInArrow(task, sent), name)
 
 
 def _sent_schema(output: StructType, uid: str) -> StructType | None:

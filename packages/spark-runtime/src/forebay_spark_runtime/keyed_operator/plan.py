@@ -22,6 +22,7 @@ from forebay_spark_runtime.arrow.declared_types import declared_types
 from forebay_spark_runtime.arrow.input_types import check_writable, refuse_in_pipeline
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
+from forebay_spark_runtime.driver.operator_names import rows_name
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, quoted
 from forebay_state_api.errors import ConfigurationError
 
@@ -135,7 +136,7 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> DataFra
     sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else _united(*sides)
     rows_in = F.count(F.lit(1)).alias("rows_in")
-    observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
+    observed = united.observe(rows_name(options.uid, options.keyed_uuid), rows_in)
     group = f"({Hidden.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
     subtask = F.expr(
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.driver.operator_names import rows_name
 from forebay_spark_runtime.driver.options import KeyedOptions, operator_options
 from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.waiting.carry_job import CARRY, WAIT
@@ -104,7 +105,7 @@ def routed_to_subtasks(df: DataFrame, partition: str, options: KeyedOptions) -> 
     """
     rows_in = F.count(F.lit(1)).alias("rows_in")
     # Without this node an empty micro-batch runs no task, and pending rows would go on waiting.
-    observed = df.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
+    observed = df.observe(rows_name(options.uid, options.keyed_uuid), rows_in)
     subtask = F.expr(f"cast({partition} % {options.parallelism} as int)")
     return route(observed, subtask, options.parallelism)
 

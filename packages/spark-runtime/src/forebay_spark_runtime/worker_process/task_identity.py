@@ -8,8 +8,10 @@ import attrs
 
 from forebay_engine.execution.identity import SubtaskIdentity
 from forebay_engine.versions import Checkpoint, RunIdentity
+from forebay_engine.versions.choosing.fencing import duplicate_uid_error
 from forebay_spark_runtime.driver import query_listener
 from forebay_spark_runtime.driver.checkpoints import CHECKPOINT
+from forebay_spark_runtime.driver.operator_names import SAME_UID
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_state_api.errors import ConfigurationError
 
@@ -28,12 +30,14 @@ class TaskIdentity:
 
         For a stream, batch and run come from the task. Otherwise they come from the call of
         `keyed`, so that every action on its result is the same run. Raises `ConfigurationError`
-        for asynchronous progress tracking, for a stream's task without a batch id, and if the
-        operator's partitions were moved.
+        for asynchronous progress tracking, for a query with two operators of this uid, for a
+        stream's task without a batch id, and if the operator's partitions were moved.
         """
         read = task.getLocalProperty
         if read(query_listener.MARK) == "true":
             raise query_listener.async_progress_error(options.uid)
+        if read(SAME_UID) == options.uid:
+            raise duplicate_uid_error(options.uid)
         batch = options.batch
         query, batch_id, run_id = batch.query, batch.batch_id, batch.run_id
         checkpoint = options.checkpoint

@@ -177,6 +177,7 @@ CORE: Final = (
         minimum=1,
         maximum=MOST_RETENTION,
     ),
+    Setting("progress-figures", bool, True, "Show figures in query.lastProgress."),  # noqa: FBT003
     Setting("janitor.min-age", DURATION, "1h", "Nothing younger is ever deleted."),
     RETRY_BUDGET,
     Setting(
