@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.report import Line, benchmark
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
+from forebay_backend_lsm.files import CellKind, Cells, TableHeader, write_file
 from forebay_compaction_ray.client.gateway import Gateway
 from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.gateway.limits import GatewayLimits
@@ -108,7 +108,7 @@ def runs_of(state_dir: str, name: str, cells: int) -> list[StateFile]:
         addresses = (numbers % 128 << 48 | numbers).astype(np.uint64)
         keys = [b"k%012d" % n for n in numbers]
         values = [os.urandom(32) * 2 for _ in numbers]
-        found = Cells.of(addresses, Kind.PUT, keys, values).sorted()
+        found = Cells.of(addresses, CellKind.PUT, keys, values).sorted()
         files.append(write_file(storage, f"data/{name}-{run}", [(header, [found])], range=GROUPS))
     return files
 

@@ -25,7 +25,7 @@ from benchmarks.lsm_merge import job_of, peak_mb
 from benchmarks.report import Line, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_backend_lsm.files import Cells, Kind, TableHeader, addresses_of, write_file
+from forebay_backend_lsm.files import CellKind, Cells, TableHeader, addresses_of, write_file
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import Opening, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges, Shape
@@ -140,7 +140,7 @@ def measure_flush(entries: int, repetitions: int, folder: str) -> Line:
     taken = []
     for i in range(repetitions + 1):
         start = time.perf_counter()
-        cells = Cells.of(addresses_of(groups, keys), Kind.PUT, keys, values).sorted()
+        cells = Cells.of(addresses_of(groups, keys), CellKind.PUT, keys, values).sorted()
         file = write_file(storage, f"flush-{i}", [(header, [cells])], range=GROUPS)
         taken.append(1e3 * (time.perf_counter() - start))
     return Line(
@@ -202,7 +202,9 @@ def run_of(folder: str, keys: int, run: int) -> StateFile:
     numbers = np.arange(run, keys, 10)
     named = [key_of(n).encode() for n in numbers.tolist()]
     values = [value_of(n) for n in numbers.tolist()]
-    cells = Cells.of(addresses_of(numbers % len(GROUPS), named), Kind.PUT, named, values).sorted()
+    cells = Cells.of(
+        addresses_of(numbers % len(GROUPS), named), CellKind.PUT, named, values
+    ).sorted()
     header = TableHeader(SPEC.name, SPEC.description())
     return write_file(open_storage(folder), f"run-{run}", [(header, [cells])], range=GROUPS)
 

@@ -31,7 +31,7 @@ from forebay_state_api.keys import key_group_of
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.reading import FollowOptions, Snapshot, open_state
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing import KeyedJob
 from forebay_testing.job import KeyedRow
 
@@ -122,7 +122,7 @@ def cold_ms(folder: str, keys: int, seed: int) -> float:
     """Return the milliseconds that look-ups of random keys take if every request takes 5 ms."""
     CACHE.clear()
     storage = SlowStorage(open_storage(folder))
-    source = ReadFrom.with_settings(storage, settings=reader_settings({}), **WHERE)
+    source = OperatorSource.with_settings(storage, settings=reader_settings({}), **WHERE)
     asked = [key_of(number) for number in random.Random(seed).sample(range(keys), COLD_KEYS)]
     with snapshot_of(source, source.choose(1)) as snapshot:
         started = time.perf_counter()

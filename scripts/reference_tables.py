@@ -11,7 +11,7 @@ import attrs
 from forebay_compaction_ray.events import EVENTS, REPORTED
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_engine.calls.wait_metrics import WAIT
-from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
+from forebay_state_api.metrics import KEYED, Metric, MetricLevel, Phase, described
 from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.plugins import plugins
@@ -62,7 +62,7 @@ def _metrics(metrics: Iterable[Metric]) -> list[list[str]]:
 
 def _metric(metric: Metric) -> list[str]:
     labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
-    is_detail = metric.level is Level.DETAIL
+    is_detail = metric.level is MetricLevel.DETAIL
     where = " Shown in manifests alone." if is_detail else ""
     return [
         f"`{metric.key}`",

@@ -13,7 +13,7 @@ import pytest
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_engine.calls.wait_metrics import WAIT
 from forebay_spark_runtime.driver.spark_metrics import registered_name
-from forebay_state_api.metrics import KEYED, Kind, Level
+from forebay_state_api.metrics import KEYED, MetricKind, MetricLevel
 
 yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
 
@@ -61,7 +61,7 @@ def digest(text):
 def series():
     """Yield the labels of every series of keyed operators, after relabelling."""
     for metric in (*KEYED, *WAIT):
-        if metric.level is Level.INFO:
+        if metric.level is MetricLevel.INFO:
             for value in metric.values or ("",):
                 labels = [("query", "my clicks"), ("uid", "visits-by.user")]
                 labels += [(metric.labels[0], value)] if value else []
@@ -82,14 +82,14 @@ def existing():
     for _, _, labels in series():
         found.setdefault(labels["__name__"], set()).update(labels)
     for metric in GATEWAY:
-        ending = "_bucket" if metric.kind is Kind.HISTOGRAM else ""
+        ending = "_bucket" if metric.kind is MetricKind.HISTOGRAM else ""
         found[f"{metric.name}{ending}"] = {*metric.labels}
     return found
 
 
 def test_relabelling_gives_names_and_labels_back():
     for metric, value, labels in series():
-        name = f"{metric.name}_bucket" if metric.kind is Kind.HISTOGRAM else metric.name
+        name = f"{metric.name}_bucket" if metric.kind is MetricKind.HISTOGRAM else metric.name
         expected = {
             "__name__": name,
             "application": "my_app",

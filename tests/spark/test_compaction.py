@@ -13,7 +13,7 @@ import pytest
 from forebay_engine.versions.choosing.reader import open_version
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver import service_outages
-from forebay_spark_runtime.driver.service_outages import Who, packed_reports, report_outage
+from forebay_spark_runtime.driver.service_outages import OperatorRun, packed_reports, report_outage
 from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -176,7 +176,7 @@ def test_a_query_that_gets_nothing_from_its_gateway_says_so_once(
 def test_a_task_without_an_outage_sends_nothing_to_the_driver(spark, caplog):
     """Spark sends the value of each accumulator that a task has unpickled."""
     packed = packed_reports(spark)
-    who = Who(uid="u", query="q", run="of this test", service="ray")
+    who = OperatorRun(uid="u", query="q", run="of this test", service="ray")
     outage = service_outages.ServiceOutage(since=datetime(2026, 1, 2, tzinfo=UTC), why="none")
 
     def task(number):

@@ -22,7 +22,7 @@ from forebay_engine.versions.format.key_types import KeyType
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.importing import import_tws
 from forebay_spark_runtime.importing.command import import_tws_command
-from forebay_spark_runtime.importing.mapping import Wanted, taken_states
+from forebay_spark_runtime.importing.mapping import MappingChoices, taken_states
 from forebay_spark_runtime.importing.tws_query import TwsQuery, Variable
 from forebay_spark_runtime.importing.tws_tables import TwsTables
 from forebay_state_api import (
@@ -631,7 +631,7 @@ def told(spark):
     )
     key = KeyType.of(tuple[str, Decimal])
     declared = DeclaredStates.of(Told(), key=key, uid="told", backend=HeapBackend)
-    return TwsTables(found, taken_states(found, declared, Wanted()), declared, timers=True)
+    return TwsTables(found, taken_states(found, declared, MappingChoices()), declared, timers=True)
 
 
 def test_spark_makes_the_columns_of_tables(spark):

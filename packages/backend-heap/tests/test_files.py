@@ -19,8 +19,8 @@ from forebay_backend_heap.files import (
     _PREFIX,
     FORMAT_VERSION,
     MAGIC,
-    Op,
-    Role,
+    FileRole,
+    Operation,
     file_bytes,
     parse_head,
     seal_of,
@@ -136,7 +136,7 @@ def test_altered_bytes_are_found_in_a_part_too(kit, job, monkeypatch):
 def test_another_file_in_its_place_is_found(kit, job):
     state = write(kit, job)
     file = state.files[0]
-    other = file_bytes(Role.SNAPSHOT, 1, [])
+    other = file_bytes(FileRole.SNAPSHOT, 1, [])
     job.storage.put(file.name, other.data + b"x" * (file.size - len(other.data)))
     with pytest.raises(CorruptStateError, match="header"):
         Reader(job.storage, "job", "op", 2).read(file)
@@ -150,7 +150,7 @@ def test_a_missing_file_is_corrupt_state(kit, job):
 
 
 def test_a_newer_format_says_what_to_install():
-    data = bytearray(file_bytes(Role.DELTA, 1, []).data)
+    data = bytearray(file_bytes(FileRole.DELTA, 1, []).data)
     data[7] = 2
     with pytest.raises(StateMigrationError, match="format version 2"):
         parse_head(bytes(data), "file f")
@@ -182,7 +182,7 @@ def test_sections_are_clipped_by_chunks(kit, monkeypatch):
     spec = kit.spec("s", value=int)
     groups = np.arange(16, dtype=np.uint16)
     block = encoding.Block([None], None, list(range(16)), groups, list(range(16)))
-    section = encoding.encode(spec, Op.PUT, block, KeyGroupRange(0, 15))
+    section = encoding.encode(spec, Operation.PUT, block, KeyGroupRange(0, 15))
     for start in range(16):
         for end in range(start, 16):
             clipped = section.clipped(KeyGroupRange(start, end))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of, pack_elements, unpack_elements
-from forebay_backend_lsm.files import FewCells, Kind
+from forebay_backend_lsm.files import CellKind, FewCells
 from forebay_backend_lsm.memtable import Memtable, Memtables
 from forebay_state_api.contract.changes import ABSENT, Shape
 
@@ -29,25 +29,25 @@ def test_points_are_put_and_deleted(kit):
     spec = kit.spec()
     found = cells(spec, kit.points({"a": 5, "b": ABSENT, "c": 7}))
     a, b, c = Addressing(spec).prefixes(None, ["a", "b", "c"])
-    assert found == {a: [0, b"\5", None], b: [Kind.DELETE, b"", None], c: [0, b"\7", None]}
+    assert found == {a: [0, b"\5", None], b: [CellKind.DELETE, b"", None], c: [0, b"\7", None]}
 
 
 def test_the_time_of_a_value_is_a_column_of_its_own(kit):
     spec = kit.spec(ttl=True)
     found = cells(spec, kit.points({"a": (1000, 5), "b": ABSENT}, "w"))
     a, b = Addressing(spec).prefixes("w", ["a", "b"])
-    assert found == {a: [0, b"\5", 1000], b: [Kind.DELETE, b"", 0]}
+    assert found == {a: [0, b"\5", 1000], b: [CellKind.DELETE, b"", 0]}
 
 
 def test_lists_are_appended_to_replaced_and_deleted(kit):
     spec = kit.spec(shape=Shape.LIST)
     a, b, c = Addressing(spec).prefixes(None, ["a", "b", "c"])
     assert cells(spec, kit.appended({"a": [1, 2], "b": []})) == {
-        a: [Kind.APPEND, pack_elements(spec, [1, 2]), None]
+        a: [CellKind.APPEND, pack_elements(spec, [1, 2]), None]
     }
     assert cells(spec, kit.appended({"b": [3], "c": []}, replaced=True)) == {
-        b: [Kind.PUT, pack_elements(spec, [3]), None],
-        c: [Kind.DELETE, b"", None],
+        b: [CellKind.PUT, pack_elements(spec, [3]), None],
+        c: [CellKind.DELETE, b"", None],
     }
     assert cells(spec, kit.appended({"a": []})) is None
 
@@ -56,10 +56,13 @@ def test_a_clear_comes_before_the_entries_of_its_map(kit):
     spec = kit.spec(shape=Shape.MAP)
     (prefix,) = Addressing(spec).prefixes(None, ["k"])
     found = cells(spec, kit.entered({"k": {"a": 1, "b": ABSENT}}, cleared=True))
-    assert found == {prefix: [Kind.CLEAR, b"", None], prefix + b"\xa1a": [Kind.PUT, b"\1", None]}
+    assert found == {
+        prefix: [CellKind.CLEAR, b"", None],
+        prefix + b"\xa1a": [CellKind.PUT, b"\1", None],
+    }
     assert next(iter(found)) == prefix
     found = cells(spec, kit.entered({"k": {"b": ABSENT}}))
-    assert found == {prefix + b"\xa1b": [Kind.DELETE, b"", None]}
+    assert found == {prefix + b"\xa1b": [CellKind.DELETE, b"", None]}
 
 
 @pytest.mark.parametrize("ttl", [False, True])

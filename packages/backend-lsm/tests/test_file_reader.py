@@ -16,7 +16,7 @@ from forebay_backend_lsm.file_reader import (
     RANGES_AT_HAND,
     RANGES_PER_CALL,
     SPAN_BYTES,
-    Wanted,
+    BlockRequest,
     fetch,
 )
 from forebay_testing import CountingStorage
@@ -70,7 +70,7 @@ class BlockPositions:
 def test_ranges_hold_the_blocks_and_little_else(sizes, chosen, waits):
     blocks = sorted(chosen.draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1)))
     layout = BlockPositions(sizes, waits)
-    calls = list(Wanted(layout, layout, blocks).calls())
+    calls = list(BlockRequest(layout, layout, blocks).calls())
     assert [block for call in calls for block in call.blocks] == blocks
     for call in calls:
         for block, (which, start, length) in zip(call.blocks, call.places, strict=True):
@@ -92,7 +92,7 @@ def test_ranges_hold_the_blocks_and_little_else(sizes, chosen, waits):
 @pytest.mark.parametrize(("waits", "most"), [(True, RANGES_PER_CALL), (False, RANGES_AT_HAND)])
 def test_a_call_asks_for_as_many_ranges_as_help(waits, most):
     layout = BlockPositions([GAP_BYTES + 1] * 400, waits)
-    calls = [*Wanted(layout, layout, range(0, 400, 2)).calls()]
+    calls = [*BlockRequest(layout, layout, range(0, 400, 2)).calls()]
     assert {len(call.ranges) for call in calls[:-1]} == {most}
     assert 0 < len(calls[-1].ranges) <= most
     assert sum(len(call.ranges) for call in calls) == 200
@@ -101,7 +101,7 @@ def test_a_call_asks_for_as_many_ranges_as_help(waits, most):
 @pytest.mark.parametrize("step", [1, 2])
 def test_what_lies_close_together_is_one_range_up_to_a_length(step):
     layout = BlockPositions([GAP_BYTES] * 400, waits=True)
-    (call,) = Wanted(layout, layout, range(0, 400, step)).calls()
+    (call,) = BlockRequest(layout, layout, range(0, 400, step)).calls()
     assert [length for _, length in call.ranges[:-1]] == [SPAN_BYTES - (step - 1) * GAP_BYTES] * 3
 
 
@@ -112,7 +112,7 @@ def test_every_block_comes_once_and_whole(a_run, waits):
     assert len(numbers) > 3 * RANGES_PER_CALL
     found = [
         (number, bytes(raw))
-        for _, blocks in fetch([Wanted(run.source, run.table, numbers)])
+        for _, blocks in fetch([BlockRequest(run.source, run.table, numbers)])
         for number, raw in blocks
     ]
     name = run.source.file.file.name
@@ -124,6 +124,6 @@ def test_every_block_comes_once_and_whole(a_run, waits):
 @pytest.mark.parametrize("waits", [True, False])
 def test_only_storage_that_waits_is_read_by_several_threads(a_run, waits):
     run, storage = a_run(waits=waits)
-    wanted = Wanted(run.source, run.table, range(0, len(run.table.offsets), 12))
+    wanted = BlockRequest(run.source, run.table, range(0, len(run.table.offsets), 12))
     assert len([*fetch([wanted])]) > 1  # a call alone needs no thread
     assert (storage.readers == {threading.current_thread().name}) is not waits

@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.addressing import AddressedKeys
-from forebay_backend_lsm.files import Cells, Kind
+from forebay_backend_lsm.files import CellKind, Cells
 from forebay_backend_lsm.files.blocks import Cutter
 from forebay_backend_lsm.search import Arena, CandidateBlocks, search
 
 CONTENT = st.dictionaries(
     st.binary(min_size=1, max_size=4),
-    st.tuples(st.sampled_from([Kind.PUT, Kind.DELETE]), st.binary(max_size=90), st.integers()),
+    st.tuples(
+        st.sampled_from([CellKind.PUT, CellKind.DELETE]), st.binary(max_size=90), st.integers()
+    ),
     min_size=1,
     max_size=30,
 )
@@ -61,13 +63,13 @@ def test_a_search_finds_what_a_dictionary_does(contents, others, times):
     assert hits.split() == [value for _, (_, value, _) in expected]
     if times:
         assert hits.times == [time % 1000 for _, (_, _, time) in expected]
-    puts = hits.only(Kind.PUT)
-    assert puts.split() == [value for _, (kind, value, _) in expected if kind == Kind.PUT]
+    puts = hits.only(CellKind.PUT)
+    assert puts.split() == [value for _, (kind, value, _) in expected if kind == CellKind.PUT]
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100])
 def test_values_of_any_size_come_out_whole(size):
-    content = {b"k%d" % n: (Kind.PUT, bytes([n]) * size, 0) for n in range(20)}
+    content = {b"k%d" % n: (CellKind.PUT, bytes([n]) * size, 0) for n in range(20)}
     arena, bases = Arena.of([block_of(content, times=False)])
     batch = AddressedKeys(np.array([address(k) for k in content], np.uint64), [*content])
     places = CandidateBlocks(np.repeat(bases[:1], 20), np.full(20, 20), has_times=False)
@@ -76,7 +78,7 @@ def test_values_of_any_size_come_out_whole(size):
 
 
 def test_nothing_is_found_of_nothing():
-    arena, bases = Arena.of([block_of({b"k": (Kind.PUT, b"v", 0)}, times=False)])
+    arena, bases = Arena.of([block_of({b"k": (CellKind.PUT, b"v", 0)}, times=False)])
     none = np.zeros(0, np.int64)
     batch = AddressedKeys(np.zeros(0, np.uint64), [])
     hits = search(arena, CandidateBlocks(bases[none], none, has_times=False), batch, none)

@@ -10,7 +10,7 @@ import pytest
 from compaction_ray_toys import PATIENCE_S, Hurried, ThreadPool, happened, job, running
 
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
+from forebay_backend_lsm.files import CellKind, Cells, TableHeader, write_file
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.options import RemoteOptions
@@ -23,7 +23,7 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
 
 GROUPS = KeyGroupRange(0, 15)
-PUT, DELETE, APPEND, CLEAR = Kind
+PUT, DELETE, APPEND, CLEAR = CellKind
 FORMAT = LsmCompactor.format
 
 

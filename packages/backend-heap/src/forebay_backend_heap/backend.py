@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
-from forebay_backend_heap.cache import CACHE, Copy, size_of
+from forebay_backend_heap.cache import CACHE, CachedState, size_of
 from forebay_backend_heap.export import exported_points
 from forebay_backend_heap.file_chain import Chain, written_range
 from forebay_backend_heap.file_reader import Reader
@@ -130,7 +130,7 @@ class HeapBackend(StateBackend):
             return
         self._resident.settled()
         size, used = size_of(self._resident), self._opening.version
-        copy = Copy(manifest_id, self._version, self._resident, size, used)
+        copy = CachedState(manifest_id, self._version, self._resident, size, used)
         CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ def _from_cache(opening: Opening) -> Resident | None:
     return copy.resident
 
 
-def _caught_up(copy: Copy, opening: Opening) -> Copy:
+def _caught_up(copy: CachedState, opening: Opening) -> CachedState:
     """Bring the copy to the opened manifest; return it unchanged if it is newer."""
     if copy.version > opening.version:
         return copy
@@ -192,7 +192,7 @@ def _caught_up(copy: Copy, opening: Opening) -> Copy:
     if not _replay(copy, parent, opening):
         resident = _read_again(resident, opening)
     resident.settled()
-    return Copy(parent.manifest_id, opening.version, resident, size_of(resident), copy.used)
+    return CachedState(parent.manifest_id, opening.version, resident, size_of(resident), copy.used)
 
 
 def _read_again(behind: Resident, opening: Opening) -> Resident:
@@ -211,7 +211,7 @@ def _read_again(behind: Resident, opening: Opening) -> Resident:
     return resident
 
 
-def _replay(copy: Copy, parent: ParentState, opening: Opening) -> bool:
+def _replay(copy: CachedState, parent: ParentState, opening: Opening) -> bool:
     """Apply the deltas that a copy lacks; return false if its manifest is no known ancestor."""
     missing = _missing(copy.manifest_id, parent, opening.range)
     if missing is None:

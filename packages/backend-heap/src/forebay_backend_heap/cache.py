@@ -23,7 +23,7 @@ Address = tuple[str, KeyGroupRange]
 
 
 @attrs.frozen
-class Copy:
+class CachedState:
     """The in-memory state of one manifest."""
 
     manifest_id: str
@@ -40,12 +40,12 @@ class ProcessCache:
     """Copies by address, evicted least recently used first. Thread-safe."""
 
     def __init__(self) -> None:
-        self._copies: OrderedDict[Address, Copy] = OrderedDict()
+        self._copies: OrderedDict[Address, CachedState] = OrderedDict()
         self._size = 0
         self._exchanged: set[Address] = set()
         self._changed = threading.Condition()
 
-    def take(self, address: Address) -> Copy | None:
+    def take(self, address: Address) -> CachedState | None:
         """Remove and return the copy of ``address``; the caller then owns it exclusively.
 
         Waits while an `exchange` of it is in progress.
@@ -54,14 +54,16 @@ class ProcessCache:
             self._changed.wait_for(lambda: address not in self._exchanged)
             return self._removed(address)
 
-    def put(self, address: Address, copy: Copy, budget: int) -> None:
+    def put(self, address: Address, copy: CachedState, budget: int) -> None:
         """Keep ``copy``; evict least recently used copies until all fit ``budget`` bytes."""
         with self._changed:
             self._removed(address)
             self._add(address, copy)
             self._keep_to(budget)
 
-    def exchange(self, address: Address, change: Callable[[Copy], Copy], budget: int) -> None:
+    def exchange(
+        self, address: Address, change: Callable[[CachedState], CachedState], budget: int
+    ) -> None:
         """Replace the copy of ``address``, if there is one, by the result of ``change``.
 
         A concurrent `take` of the same address waits. The new copy is the first to be evicted. If
@@ -108,11 +110,11 @@ class ProcessCache:
         """Estimated bytes of all copies."""
         return self._size
 
-    def _add(self, address: Address, copy: Copy) -> None:
+    def _add(self, address: Address, copy: CachedState) -> None:
         self._copies[address] = copy
         self._size += copy.size
 
-    def _removed(self, address: Address) -> Copy | None:
+    def _removed(self, address: Address) -> CachedState | None:
         copy = self._copies.pop(address, None)
         self._size -= 0 if copy is None else copy.size
         return copy

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from forebay_backend_heap.files import Chunk, Groups, Op, Section, chunk_of
+from forebay_backend_heap.files import Chunk, Groups, Operation, Section, chunk_of
 from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import codec_for, decoding
 from forebay_state_api.contract.backend import TableSpec
@@ -39,7 +39,7 @@ class Block:
     groups: Groups
     """The key group of each cell."""
     contents: list[Any] | None
-    """The value, list or map of each cell; the user keys of `Op.REMOVE`; ``None`` for deletes."""
+    """The content of each cell; the user keys of `Operation.REMOVE`; ``None`` for deletes."""
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Any, list[Any], Groups, list[Any] | None]]) -> Block:
@@ -75,7 +75,7 @@ class Block:
         ]
 
 
-def encode(spec: TableSpec, op: Op, block: Block, groups: KeyGroupRange) -> Section:
+def encode(spec: TableSpec, op: Operation, block: Block, groups: KeyGroupRange) -> Section:
     """Pack the cells of ``block``, sorted by key group; ``groups`` is the writer's range."""
     order = np.argsort(block.groups, kind="stable")
     distinct, counts = np.unique(block.groups, return_counts=True)
@@ -108,7 +108,7 @@ def decode(section: Section, reader: TableSpec) -> Block:
     """
     blocks = [*decode_chunks(section, reader)]
     indexes = [block.indexes for block in blocks if block.indexes is not None]
-    bare = section.op is Op.DELETE
+    bare = section.op is Operation.DELETE
     return Block(
         blocks[0].namespaces if blocks else [],
         np.concatenate(indexes) if indexes else None,
@@ -134,7 +134,7 @@ def decode_chunks(section: Section, reader: TableSpec) -> Iterator[Block]:
             None if index is None else index[part],
             keys[part],
             groups[at : at + chunk.cells][part],
-            None if section.op is Op.DELETE else contents[part],
+            None if section.op is Operation.DELETE else contents[part],
         )
         at += chunk.cells
 
@@ -149,9 +149,9 @@ def _decoded(
         several = len(section.namespaces) > 1
         indexes = np.frombuffer(columns.pop(0), _NUMBER) if several else None
         keys += reader.key.unpack(columns.pop(0))
-        if section.op is not Op.DELETE:
+        if section.op is not Operation.DELETE:
             contents += _unpacked(reader, section.op, columns)
-        parts = [keys] if section.op is Op.DELETE else [keys, contents]
+        parts = [keys] if section.op is Operation.DELETE else [keys, contents]
         _check_counts(chunk.cells, *parts, *([] if indexes is None else [indexes]))
         _check_namespaces(section, indexes)
     return indexes, keys, contents
@@ -182,7 +182,7 @@ def _of_key(
 
 def oldest_time(section: Section, reader: TableSpec) -> int:
     """Return the oldest time in a section of a table with TTL; the latest possible without any."""
-    if section.op in (Op.DELETE, Op.REMOVE):
+    if section.op in (Operation.DELETE, Operation.REMOVE):
         return _NEVER
     skipped = len(section.namespaces) > 1
     at = skipped + {Shape.LIST: 2, Shape.MAP: 3}.get(reader.shape, 1)
@@ -190,7 +190,7 @@ def oldest_time(section: Section, reader: TableSpec) -> int:
     return min((int(part.min()) for part in times if len(part)), default=_NEVER)
 
 
-def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:
+def _packed(spec: TableSpec, op: Operation, contents: list[Any]) -> list[bytes]:
     """Pack the contents of cells into columns."""
     if spec.shape is Shape.POINT:
         return _pack_values(spec, contents)
@@ -198,13 +198,13 @@ def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:
     if spec.shape is Shape.LIST:
         return [lengths, *_pack_values(spec, [*chain.from_iterable(contents)])]
     user_keys = _pack_user_keys(spec, chain.from_iterable(contents))
-    if op is Op.REMOVE:
+    if op is Operation.REMOVE:
         return [lengths, user_keys]
     values = [*chain.from_iterable(entries.values() for entries in contents)]
     return [lengths, user_keys, *_pack_values(spec, values)]
 
 
-def _unpacked(reader: TableSpec, op: Op, columns: Sequence[bytes]) -> list[Any]:
+def _unpacked(reader: TableSpec, op: Operation, columns: Sequence[bytes]) -> list[Any]:
     """Unpack columns: the inverse of `_packed`."""
     if reader.shape is Shape.POINT:
         return _unpack_values(reader, columns)
@@ -216,7 +216,7 @@ def _unpacked(reader: TableSpec, op: Op, columns: Sequence[bytes]) -> list[Any]:
         return [elements[span] for span in spans]
     addresses = _unpack_user_keys(reader, columns[1])
     _check_counts(sum(ends[-1:]), addresses)
-    if op is Op.REMOVE:
+    if op is Operation.REMOVE:
         return [addresses[span] for span in spans]
     values = _unpack_values(reader, columns[2:])
     _check_counts(len(addresses), values)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forebay_backend_heap.encoding import decode_chunks
-from forebay_backend_heap.files import Op, Section
+from forebay_backend_heap.files import Operation, Section
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Changes, PointChanges
@@ -43,7 +43,7 @@ def _newest(
         for namespace, keys, groups, values in block.by_namespace():
             if newer is not None:
                 newer.setdefault(namespace, set()).update(keys)
-            if section.op is Op.PUT and values is not None:
+            if section.op is Operation.PUT and values is not None:
                 yield namespace, _without(PointChanges(keys, groups, values), hidden.get(namespace))
 
 

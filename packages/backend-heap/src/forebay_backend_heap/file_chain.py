@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import attrs
 
-from forebay_backend_heap.files import Role
+from forebay_backend_heap.files import FileRole
 from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.files import ParentState, StateFile
 
@@ -29,8 +29,8 @@ class Chain:
         """Return the chain of files that the parents name."""
         files = [file for parent in parents for file in parent.files]
         return cls(
-            tuple(f for f in files if f.meta["role"] == Role.SNAPSHOT.value),
-            tuple(f for f in files if f.meta["role"] == Role.DELTA.value),
+            tuple(f for f in files if f.meta["role"] == FileRole.SNAPSHOT.value),
+            tuple(f for f in files if f.meta["role"] == FileRole.DELTA.value),
         )
 
     @property

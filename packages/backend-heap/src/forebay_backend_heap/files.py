@@ -31,7 +31,7 @@ Groups = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 
 
-class Op(enum.Enum):
+class Operation(enum.Enum):
     """The operation of a section on its cells. Sections of one table apply in file order."""
 
     PUT = "put"
@@ -44,7 +44,7 @@ class Op(enum.Enum):
     """Removes entries from a map."""
 
 
-class Role(enum.Enum):
+class FileRole(enum.Enum):
     """The role of a file in a version that names it."""
 
     SNAPSHOT = "snapshot"
@@ -95,7 +95,7 @@ class Section:
 
     description: Mapping[str, Any]
     """`TableSpec.description` of the writer."""
-    op: Op
+    op: Operation
     range: KeyGroupRange
     """Cells outside it are not part of the section, although a chunk may hold them."""
     namespaces: tuple[bytes, ...]
@@ -176,7 +176,7 @@ class FileBytes:
     """xxh3 (64 bits, hex) of prefix and header, which hold all other checksums of the file."""
 
 
-def file_bytes(role: Role, version: int, sections: Sequence[Section]) -> FileBytes:
+def file_bytes(role: FileRole, version: int, sections: Sequence[Section]) -> FileBytes:
     """Lay out the bytes of a file."""
     header = msgpack.packb(
         {
@@ -251,7 +251,7 @@ def _sections(
 def _section(header: Mapping[str, Any], chunks: tuple[Chunk, ...]) -> Section:
     return Section(
         description=header["table"],
-        op=Op(header["op"]),
+        op=Operation(header["op"]),
         range=KeyGroupRange(*header["range"]),
         namespaces=tuple(header["namespaces"]),
         groups=np.frombuffer(header["groups"], "<u2"),

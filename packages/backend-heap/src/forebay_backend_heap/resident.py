@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from forebay_backend_heap.encoding import encode
 from forebay_backend_heap.expiry import GroupedKeys
-from forebay_backend_heap.files import Op, Section
+from forebay_backend_heap.files import Operation, Section
 from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.table import HeapTable
 from forebay_state_api import KeyGroupRange
@@ -118,7 +118,7 @@ class Resident:
 
     def _encoded(self, table: HeapTable) -> list[Section]:
         block = table.content()
-        sections = [] if block is None else [encode(table.spec, Op.PUT, block, self.groups)]
+        sections = [] if block is None else [encode(table.spec, Operation.PUT, block, self.groups)]
         table.wrote(sections, everything=True)
         return sections
 

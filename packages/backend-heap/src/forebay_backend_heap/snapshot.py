@@ -8,7 +8,7 @@ import attrs
 
 from forebay_backend_heap.file_chain import Chain
 from forebay_backend_heap.file_reader import Reader
-from forebay_backend_heap.files import FileBytes, Role, Section, file_bytes
+from forebay_backend_heap.files import FileBytes, FileRole, Section, file_bytes
 from forebay_backend_heap.folding import Fold
 from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.options import HeapOptions
@@ -56,13 +56,13 @@ class Writer:
         delta: Sequence[Section] = self._resident.delta() if self._resident.pending else ()
         if not delta:
             return Written(chain=chain, delta=None, changed=False, bytes_written=0)
-        data = file_bytes(Role.DELTA, self._version, delta)
+        data = file_bytes(FileRole.DELTA, self._version, delta)
         if self._is_due(chain, len(data.data)):
             return self._snapshot_beside(delta, data)
         if count := chain.foldable(self._options.max_deltas):
             chain, dropped = self._fold(chain, count)
             delta, data = self._with(dropped, delta, data)
-        file = self._put(Role.DELTA, delta, data)
+        file = self._put(FileRole.DELTA, delta, data)
         return self._written(chain.with_delta(file), file)
 
     def _is_due(self, chain: Chain, delta_bytes: float) -> bool:
@@ -93,19 +93,19 @@ class Writer:
         dropped = self._resident.clean_up(self._now_us)
         delta, delta_data = self._with(dropped, delta, delta_data)
         sections = self._resident.snapshot()
-        data = file_bytes(Role.SNAPSHOT, self._version, sections)
+        data = file_bytes(FileRole.SNAPSHOT, self._version, sections)
         if len(data.data) <= len(delta_data.data):
             return self._snapshot(sections, data)
-        file = self._put(Role.DELTA, delta, delta_data)
-        snapshot = self._put(Role.SNAPSHOT, sections, data)
+        file = self._put(FileRole.DELTA, delta, delta_data)
+        snapshot = self._put(FileRole.SNAPSHOT, sections, data)
         return self._written(Chain(snapshots=(snapshot,)), file)
 
     def _snapshot(self, sections: Sequence[Section], data: FileBytes | None = None) -> Written:
         """Write a snapshot that replaces all files; no file if the state has no cells."""
         if not sections:
             return self._written(Chain(), None)
-        data = data or file_bytes(Role.SNAPSHOT, self._version, sections)
-        snapshot = self._put(Role.SNAPSHOT, sections, data)
+        data = data or file_bytes(FileRole.SNAPSHOT, self._version, sections)
+        snapshot = self._put(FileRole.SNAPSHOT, sections, data)
         return self._written(Chain(snapshots=(snapshot,)), None)
 
     def _fold(self, chain: Chain, count: int) -> tuple[Chain, Sequence[Section]]:
@@ -117,7 +117,9 @@ class Writer:
         fold = Fold(self._resident, self._now_us)
         with paused():
             sections = fold.sections([s for found in files for s in found])
-        file = self._put(Role.DELTA, sections, file_bytes(Role.DELTA, self._version, sections))
+        file = self._put(
+            FileRole.DELTA, sections, file_bytes(FileRole.DELTA, self._version, sections)
+        )
         return chain.folded(count, file), fold.dropped()
 
     def _with(
@@ -127,9 +129,9 @@ class Writer:
         if not dropped:
             return delta, data
         delta = [*delta, *dropped]
-        return delta, file_bytes(Role.DELTA, self._version, delta)
+        return delta, file_bytes(FileRole.DELTA, self._version, delta)
 
-    def _put(self, role: Role, sections: Sequence[Section], file: FileBytes) -> StateFile:
+    def _put(self, role: FileRole, sections: Sequence[Section], file: FileBytes) -> StateFile:
         name = data_name(self._version, f"heap-{role.value}-{self._version}")
         self._reader.storage.put(name, file.data)
         self._bytes += len(file.data)

@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay_backend_heap.encoding import Block, decode, oldest_time
 from forebay_backend_heap.expiry import NEVER, GroupedKeys, Walk, expired_in
-from forebay_backend_heap.files import Groups, Op, Section
+from forebay_backend_heap.files import Groups, Operation, Section
 from forebay_backend_heap.groups import GroupIndex
 from forebay_backend_heap.write_buffer import WriteBuffer
 from forebay_state_api.codecs import decoding
@@ -104,7 +104,7 @@ class HeapTable(Table):
             reader = reader_of(section.description, self.spec)
         block = decode(section, reader)
         self.wrote([section])
-        if section.op in (Op.PUT, Op.MERGE):
+        if section.op in (Operation.PUT, Operation.MERGE):
             self._groups.add(block.keys, block.groups)
         for namespace, keys, _, contents in block.by_namespace():
             _replay(self.spec.shape, self.space(namespace).cells, section.op, keys, contents)
@@ -227,14 +227,14 @@ def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> int:
 
 
 def _replay(
-    shape: Shape, cells: dict[Any, Any], op: Op, keys: list[Any], contents: list[Any] | None
+    shape: Shape, cells: dict[Any, Any], op: Operation, keys: list[Any], contents: list[Any] | None
 ) -> None:
     if contents is None:
         for key in keys:
             cells.pop(key, None)
-    elif op is Op.PUT:
+    elif op is Operation.PUT:
         cells.update(zip(keys, contents, strict=True))
-    elif op is Op.REMOVE:
+    elif op is Operation.REMOVE:
         _remove_entries(cells, keys, contents)
     else:
         for key, content in zip(keys, contents, strict=True):

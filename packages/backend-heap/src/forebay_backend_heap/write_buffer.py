@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from forebay_backend_heap.encoding import Block
-from forebay_backend_heap.files import Groups, Op
+from forebay_backend_heap.files import Groups, Operation
 from forebay_state_api.contract.changes import (
     ABSENT,
     Changes,
@@ -60,7 +60,7 @@ class WriteBuffer:
         points = sum(len(part.keys) for parts in self._points.values() for part in parts)
         return points + sum(map(len, self._lists.values())) + sum(map(len, self._maps.values()))
 
-    def blocks(self) -> Iterator[tuple[Op, Block]]:
+    def blocks(self) -> Iterator[tuple[Operation, Block]]:
         """Yield the blocks of the delta; no cell, or entry of a map, occurs in two of them."""
         lists, maps = self._split(self._lists, _of_list), self._split(self._maps, _of_map)
         for split in (self._split_points(), lists, maps):
@@ -68,7 +68,7 @@ class WriteBuffer:
                 if parts:
                     yield op, Block.joined(parts)
 
-    def _split_points(self) -> dict[Op, list[Part]]:
+    def _split_points(self) -> dict[Operation, list[Part]]:
         puts: list[Part] = []
         deletes: list[Part] = []
         for namespace, parts in self._points.items():
@@ -85,13 +85,15 @@ class WriteBuffer:
             deletes.append((namespace, [points.keys[i] for i in gone], groups[gone], None))
             if len(gone) < len(points.keys):
                 puts.append(_without(namespace, points, groups, gone))
-        return {Op.PUT: puts, Op.DELETE: deletes}
+        return {Operation.PUT: puts, Operation.DELETE: deletes}
 
-    def _split(self, changes: Mapping[Any, Mapping[Any, Any]], of: Any) -> dict[Op, list[Part]]:
+    def _split(
+        self, changes: Mapping[Any, Mapping[Any, Any]], of: Any
+    ) -> dict[Operation, list[Part]]:
         """Split changes of list or map tables; ``of`` yields (operation, content) of one change."""
-        split: dict[Op, list[Part]] = {op: [] for op in Op}
+        split: dict[Operation, list[Part]] = {op: [] for op in Operation}
         for namespace, cells in changes.items():
-            rows: dict[Op, list[tuple[Any, int, Any]]] = {op: [] for op in Op}
+            rows: dict[Operation, list[tuple[Any, int, Any]]] = {op: [] for op in Operation}
             for key, change in cells.items():
                 for op, content in of(change):
                     rows[op].append((key, change.group, content))
@@ -101,7 +103,7 @@ class WriteBuffer:
         return split
 
 
-def changes_of(shape: Shape, op: Op, block: Block) -> Changes:
+def changes_of(shape: Shape, op: Operation, block: Block) -> Changes:
     """Return the writes that a block represents: the inverse of `WriteBuffer.blocks`."""
     points: dict[Any, PointChanges] = {}
     lists: dict[Any, dict[Any, ListChange]] = {}
@@ -112,7 +114,7 @@ def changes_of(shape: Shape, op: Op, block: Block) -> Changes:
             points[namespace] = PointChanges(keys, groups, values)
             continue
         rows = zip(keys, groups, [()] * len(keys) if contents is None else contents, strict=True)
-        whole = op in (Op.PUT, Op.DELETE)
+        whole = op in (Operation.PUT, Operation.DELETE)
         if shape is Shape.LIST:
             lists[namespace] = {k: ListChange(g, whole, list(found)) for k, g, found in rows}
         else:
@@ -120,8 +122,8 @@ def changes_of(shape: Shape, op: Op, block: Block) -> Changes:
     return Changes(points=points, lists=lists, maps=maps)
 
 
-def _entries(op: Op, content: Any) -> dict[Any, Any]:
-    return dict.fromkeys(content, ABSENT) if op is Op.REMOVE else dict(content)
+def _entries(op: Operation, content: Any) -> dict[Any, Any]:
+    return dict.fromkeys(content, ABSENT) if op is Operation.REMOVE else dict(content)
 
 
 def _merge(into: dict[Any, Any], changes: Mapping[Any, Any], later: Any) -> None:
@@ -163,25 +165,25 @@ def _without(namespace: Any, points: PointChanges, groups: Groups, gone: list[in
     return namespace, keys, groups[kept], [points.values[i] for i in index]
 
 
-def _part(namespace: Any, op: Op, rows: list[tuple[Any, int, Any]]) -> Part:
+def _part(namespace: Any, op: Operation, rows: list[tuple[Any, int, Any]]) -> Part:
     groups = np.fromiter((group for _, group, _ in rows), np.uint16, len(rows))
-    contents = None if op is Op.DELETE else [content for _, _, content in rows]
+    contents = None if op is Operation.DELETE else [content for _, _, content in rows]
     return namespace, [key for key, _, _ in rows], groups, contents
 
 
-def _of_list(change: ListChange) -> Iterator[tuple[Op, Any]]:
+def _of_list(change: ListChange) -> Iterator[tuple[Operation, Any]]:
     if change.elements:
-        yield Op.PUT if change.replaced else Op.MERGE, change.elements
+        yield Operation.PUT if change.replaced else Operation.MERGE, change.elements
     elif change.replaced:
-        yield Op.DELETE, None
+        yield Operation.DELETE, None
 
 
-def _of_map(change: MapChange) -> Iterator[tuple[Op, Any]]:
+def _of_map(change: MapChange) -> Iterator[tuple[Operation, Any]]:
     puts = {address: v for address, v in change.entries.items() if v is not ABSENT}
     if change.cleared:
-        yield (Op.PUT, puts) if puts else (Op.DELETE, None)
+        yield (Operation.PUT, puts) if puts else (Operation.DELETE, None)
         return
     if puts:
-        yield Op.MERGE, puts
+        yield Operation.MERGE, puts
     if len(puts) < len(change.entries):
-        yield Op.REMOVE, [address for address, v in change.entries.items() if v is ABSENT]
+        yield Operation.REMOVE, [address for address, v in change.entries.items() if v is ABSENT]

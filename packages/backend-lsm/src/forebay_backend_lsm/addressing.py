@@ -83,7 +83,7 @@ class Entries:
     """Cells of a map table, and their prefixes."""
 
     prefixes: AddressedKeys
-    """The prefix of each cell, at the address of the prefix's `Kind.CLEAR`."""
+    """The prefix of each cell, at the address of the prefix's `CellKind.CLEAR`."""
     cells: AddressedKeys
 
     @classmethod

@@ -15,8 +15,8 @@ import numpy as np
 
 from forebay_backend_lsm.addressing import I64, AddressedKeys, key_in
 from forebay_backend_lsm.cache import CACHE, NewBlocks
-from forebay_backend_lsm.file_reader import RawBlock, Wanted, fetch
-from forebay_backend_lsm.files import Block, Kind
+from forebay_backend_lsm.file_reader import BlockRequest, RawBlock, fetch
+from forebay_backend_lsm.files import Block, CellKind
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_backend_lsm.search import CandidateBlocks, Hits, search_pairs
 from forebay_state_api.contract.backend import TableSpec
@@ -96,7 +96,7 @@ class Reads:
     def blocks(self, wanted: Sequence[tuple[FileRun, Sequence[int]]]) -> list[dict[int, Block]]:
         """Return whole blocks of each run, by number."""
         answers: list[dict[int, Block]] = [{} for _ in wanted]
-        absent: list[tuple[int, Wanted]] = []
+        absent: list[tuple[int, BlockRequest]] = []
         for i, (run, numbers) in enumerate(wanted):
             missing = []
             for number in numbers:
@@ -106,7 +106,7 @@ class Reads:
                 else:
                     answers[i][number] = run.view(number, raw)
             if missing:
-                absent.append((i, Wanted(run.source, run.table, missing)))
+                absent.append((i, BlockRequest(run.source, run.table, missing)))
         for position, blocks in fetch([each for _, each in absent]):
             i = absent[position][0]
             run = wanted[i][0]
@@ -164,7 +164,9 @@ class Reads:
         self, batch: AddressedKeys, stalled: Sequence[_Candidates]
     ) -> Iterator[tuple[_Candidates, Hits, I64]]:
         """Read the blocks that cells wait for; yield the hits, and the cells searched for."""
-        wanted = [Wanted(one.run.source, one.run.table, _distinct(one.blocks)) for one in stalled]
+        wanted = [
+            BlockRequest(one.run.source, one.run.table, _distinct(one.blocks)) for one in stalled
+        ]
         arrived: dict[int, list[RawBlock]] = {}
         count = 0
         for position, blocks in fetch(wanted):
@@ -279,7 +281,7 @@ def where(spec: TableSpec, one: AddressedKeys, holders: Sequence[Run]) -> str:
 
 def contents(reader: TableSpec, hits: Hits) -> tuple[list[int], list[Any]]:
     """Return the positions of put cells in the batch, and their values."""
-    hits = hits.only(Kind.PUT)
+    hits = hits.only(CellKind.PUT)
     # The lengths are an array, which is a sequence in all but name.
     values = reader.value.unpack_each(hits.values, hits.lengths)  # type: ignore[arg-type]
     if hits.times is not None:

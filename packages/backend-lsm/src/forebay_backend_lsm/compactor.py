@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import attrs
 import numpy as np
 
-from forebay_backend_lsm.files.cells import GROUP_SHIFT, Cells, Kind
+from forebay_backend_lsm.files.cells import GROUP_SHIFT, CellKind, Cells
 from forebay_backend_lsm.files.few_cells import Cell, FewCells
 from forebay_backend_lsm.files.layout import StoredSection
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
@@ -41,7 +41,7 @@ _READERS: Final = 2
 
 Cancelled = Callable[[], bool]
 
-_NO_CELLS: Final = Cells.of(np.zeros(0, np.uint64), Kind.PUT, [], [])
+_NO_CELLS: Final = Cells.of(np.zeros(0, np.uint64), CellKind.PUT, [], [])
 
 
 class LsmCompactor:

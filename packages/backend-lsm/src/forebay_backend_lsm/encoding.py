@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from forebay_backend_lsm.addressing import Addressing, CellKeys, ClearKeys, PlainKeys
-from forebay_backend_lsm.files import Cell, Cells, FewCells, Kind
+from forebay_backend_lsm.files import Cell, CellKind, Cells, FewCells
 from forebay_backend_lsm.files.arrow import binary_array
 from forebay_backend_lsm.files.few_cells import MOST
 from forebay_state_api.contract.backend import TableSpec
@@ -86,7 +86,7 @@ def _puts(spec: TableSpec, keys: CellKeys, values: Sequence[Any]) -> _Encoded:
     packed = spec.value.pack_each([*present])
     if gone:
         for i in gone:
-            kinds[i] = Kind.DELETE
+            kinds[i] = CellKind.DELETE
         put = iter(packed)
         packed = [b"" if value is ABSENT else next(put) for value in values]
     return _Encoded(keys, bytes(kinds), times, packed)
@@ -100,7 +100,7 @@ def _lists(
         return
     groups = [one.group for one in changed.values()]
     kinds = [
-        Kind.APPEND if not one.replaced else Kind.PUT if one.elements else Kind.DELETE
+        CellKind.APPEND if not one.replaced else CellKind.PUT if one.elements else CellKind.DELETE
         for one in changed.values()
     ]
     values = [
@@ -196,4 +196,4 @@ def _clears(
         count = len(cleared)
         keys = ClearKeys([group for _, group in cleared], [prefix for prefix, _ in cleared])
         times = [0] * count if spec.ttl else None
-        yield _Encoded(keys, bytes([Kind.CLEAR] * count), times, [b""] * count)
+        yield _Encoded(keys, bytes([CellKind.CLEAR] * count), times, [b""] * count)

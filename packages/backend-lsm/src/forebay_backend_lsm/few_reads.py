@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.file_reader import read_few
-from forebay_backend_lsm.files import Cell, FewCells, Filter, Kind
+from forebay_backend_lsm.files import Cell, CellKind, FewCells, Filter
 from forebay_backend_lsm.files.cells import GROUP_SHIFT
 from forebay_backend_lsm.opened_files import OpenedFile, OpenedFiles
 from forebay_backend_lsm.runs import MemoryRun
@@ -107,7 +107,7 @@ class _Search:
         if not self._clears:
             return False
         cell = few.find(*self._clears[i])
-        return cell is not None and cell.kind == Kind.CLEAR
+        return cell is not None and cell.kind == CellKind.CLEAR
 
 
 def _is_read(name: str, files: Sequence[OpenedFile], search: _Search) -> bool:

@@ -199,7 +199,7 @@ class _Call:
 
 
 @attrs.frozen(eq=False)
-class Wanted:
+class BlockRequest:
     """Blocks to read of one table in one file."""
 
     source: FileSource
@@ -238,7 +238,7 @@ class Wanted:
             yield _Call(ranges[begin : begin + most], numbers[first:stop], places[first:stop])
 
 
-def fetch(wanted: Sequence[Wanted]) -> Iterator[tuple[int, list[RawBlock]]]:
+def fetch(wanted: Sequence[BlockRequest]) -> Iterator[tuple[int, list[RawBlock]]]:
     """Read all blocks; yield the position in ``wanted`` and some of its blocks, in order.
 
     At most about `_REQUESTS` requests of the process are in flight. Raises the first error and

@@ -27,8 +27,8 @@ from forebay_backend_lsm.files.cells import (
     I64,
     U8,
     U64,
+    CellKind,
     Cells,
-    Kind,
     Mask,
     Positions,
     joined,
@@ -176,7 +176,7 @@ class _Window:
         firsts = np.concatenate(([True], ~same))
         lasts = np.concatenate((~same, [True]))
         kinds = cells.kinds[order]
-        stays = _down_to_base(kinds, firsts, lasts) if (kinds == Kind.APPEND).any() else lasts
+        stays = _down_to_base(kinds, firsts, lasts) if (kinds == CellKind.APPEND).any() else lasts
         self._order = order[stays]
         self.kinds: U8 = kinds[stays]
         self.ranks: Positions = ranks[self._order]
@@ -206,7 +206,7 @@ class _Window:
             cells, lanes = _folded(cells, heads), lanes[heads]
         kinds = cells.kinds.copy()
         if rules.bottom:
-            kinds[(kinds == Kind.APPEND) & self.starts[heads]] = Kind.PUT
+            kinds[(kinds == CellKind.APPEND) & self.starts[heads]] = CellKind.PUT
         cells = attrs.evolve(cells, kinds=kinds)
         stays = _needed(cells, rules)
         deleted = gone = len(cells) - int(stays.sum())
@@ -226,16 +226,16 @@ class _Window:
 
 def _needed(cells: Cells, rules: Rules) -> Mask:
     """Mark the cells that have an effect for readers of the result."""
-    answer: Mask = ~((cells.kinds == Kind.APPEND) & _empty(cells.values))
+    answer: Mask = ~((cells.kinds == CellKind.APPEND) & _empty(cells.values))
     if rules.bottom:
-        answer &= (cells.kinds != Kind.DELETE) & (cells.kinds != Kind.CLEAR)
+        answer &= (cells.kinds != CellKind.DELETE) & (cells.kinds != CellKind.CLEAR)
     return answer
 
 
 def _down_to_base(kinds: U8, firsts: Mask, lasts: Mask) -> Mask:
     """Mark, for each key, its newest cell that is not an append and all after it, or else all."""
     positions = np.arange(len(kinds))
-    bases = np.maximum.accumulate(np.where(kinds == Kind.APPEND, -1, positions))
+    bases = np.maximum.accumulate(np.where(kinds == CellKind.APPEND, -1, positions))
     begin = np.maximum(bases[lasts], np.flatnonzero(firsts))
     answer: Mask = positions >= begin[np.cumsum(firsts) - 1]
     return answer
@@ -255,7 +255,7 @@ def _folded(cells: Cells, heads: Mask) -> Cells:
     offsets = blobs.offsets[np.append(at, len(cells))]
     values = binary_from(offsets, cells.values.buffers()[2] or pa.py_buffer(b""))
     kinds = cells.kinds[at]
-    kinds[(ends - at > 1) & (kinds == Kind.DELETE)] = Kind.PUT
+    kinds[(ends - at > 1) & (kinds == CellKind.DELETE)] = CellKind.PUT
     times = None if cells.times is None else np.maximum.reduceat(cells.times, at)
     return Cells(cells.addresses[at], kinds, times, taken(cells.keys, at), values)
 
@@ -265,7 +265,7 @@ def expired(cells: Cells, until: I64, *, stamped_lists: bool) -> Mask:
     if stamped_lists:
         return Stamps.of(cells.values).expired(until)
     assert cells.times is not None
-    answer: Mask = (cells.kinds == Kind.PUT) & (cells.times <= until)
+    answer: Mask = (cells.kinds == CellKind.PUT) & (cells.times <= until)
     return answer
 
 
@@ -277,14 +277,14 @@ def _untils(deadline: Deadline, count: int) -> I64:
 
 def _without(cells: Cells, old: Mask, until: I64, *, stamped_lists: bool) -> Cells:
     """Turn expired cells into tombstones, and remove expired elements from lists."""
-    kept, gone = [b""] * int(old.sum()), old & (cells.kinds == Kind.PUT)
+    kept, gone = [b""] * int(old.sum()), old & (cells.kinds == CellKind.PUT)
     if stamped_lists:
         found = taken(cells.values, np.flatnonzero(old)).to_pylist()
         kept = [without_expired(*one) for one in zip(found, until[old].tolist(), strict=True)]
     values = _replaced(cells.values, old, kept)
     if stamped_lists:
         gone &= _empty(values)
-    kinds = np.where(gone, np.uint8(Kind.DELETE), cells.kinds)
+    kinds = np.where(gone, np.uint8(CellKind.DELETE), cells.kinds)
     return attrs.evolve(cells, kinds=kinds, values=values)
 
 
@@ -310,7 +310,7 @@ class _Clears:
 
         A clear is sorted before the entries of its map, so it is known when they arrive.
         """
-        clears = np.flatnonzero(window.kinds == Kind.CLEAR)
+        clears = np.flatnonzero(window.kinds == CellKind.CLEAR)
         if not len(clears) and not self._found:
             return None
         maps = window.addresses >> _MAP_PREFIX_SHIFT

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from forebay_backend_lsm.files.cells import Cells, Kind
+from forebay_backend_lsm.files.cells import CellKind, Cells
 from forebay_backend_lsm.files.few_cells import MOST, Cell, FewCells
 from forebay_backend_lsm.files.lists import chunks_of, without_expired
 from forebay_backend_lsm.merging import Dropped, Rules
@@ -37,7 +37,8 @@ def merge_few(runs: Sequence[Sequence[Cell]], rules: Rules, *, has_times: bool) 
         merged.sort(key=lambda cell: cell[:2])
     if rules.bottom:
         merged = [
-            cell._replace(kind=Kind.PUT) if cell.kind == Kind.APPEND else cell for cell in merged
+            cell._replace(kind=CellKind.PUT) if cell.kind == CellKind.APPEND else cell
+            for cell in merged
         ]
     needed = [cell for cell in merged if _is_needed(cell, rules)]
     deleted, aged = len(merged) - len(needed), 0
@@ -63,9 +64,9 @@ def _alive(runs: Sequence[Sequence[Cell]]) -> Iterable[list[Cell]]:
         for cell in cells:
             place, kind = cell[:2], cell[2]
             ranks[place] = rank
-            if kind == Kind.CLEAR:
+            if kind == CellKind.CLEAR:
                 clears[place] = rank
-            if kind == Kind.APPEND and place in counting:
+            if kind == CellKind.APPEND and place in counting:
                 counting[place].append(cell)
             else:
                 counting[place] = [cell]
@@ -83,16 +84,16 @@ def _folded(cells: list[Cell]) -> Cell:
     if len(cells) == 1:
         return first
     return first._replace(
-        kind=Kind.PUT if first.kind == Kind.DELETE else first.kind,
+        kind=CellKind.PUT if first.kind == CellKind.DELETE else first.kind,
         value=b"".join([cell.value for cell in cells]),
     )
 
 
 def _is_needed(cell: Cell, rules: Rules) -> bool:
     """Return whether a cell has an effect for readers of the result."""
-    if rules.bottom and cell.kind in (Kind.DELETE, Kind.CLEAR):
+    if rules.bottom and cell.kind in (CellKind.DELETE, CellKind.CLEAR):
         return False
-    return bool(cell.value) or cell.kind != Kind.APPEND
+    return bool(cell.value) or cell.kind != CellKind.APPEND
 
 
 def _fresh(cells: Sequence[Cell], deadline: Deadline, *, stamped_lists: bool) -> Iterator[Cell]:
@@ -103,10 +104,10 @@ def _fresh(cells: Sequence[Cell], deadline: Deadline, *, stamped_lists: bool) ->
             times = (time for times, _ in chunks_of(cell.value) for time in times)
             if any(time <= until for time in times):
                 value = without_expired(cell.value, until)
-                gone = cell.kind == Kind.PUT and not value
-                yield cell._replace(value=value, kind=Kind.DELETE if gone else cell.kind)
+                gone = cell.kind == CellKind.PUT and not value
+                yield cell._replace(value=value, kind=CellKind.DELETE if gone else cell.kind)
                 continue
-        elif cell.kind == Kind.PUT and cell.time is not None and cell.time <= until:
-            yield cell._replace(kind=Kind.DELETE, value=b"")
+        elif cell.kind == CellKind.PUT and cell.time is not None and cell.time <= until:
+            yield cell._replace(kind=CellKind.DELETE, value=b"")
             continue
         yield cell

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from forebay_backend_lsm.batched_reads import Reads
-from forebay_backend_lsm.files import Block, Cells, Kind
+from forebay_backend_lsm.files import Block, CellKind, Cells
 from forebay_backend_lsm.files.blocks import cells_of_blocks
 from forebay_backend_lsm.merging import MergeInput, Rules, merge
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
@@ -122,6 +122,6 @@ def _between(cells: Cells, first: int, last: int) -> Cells:
 
 
 NO_CELLS: Final = {
-    has_times: Cells.of(np.zeros(0, np.uint64), Kind.PUT, [], [], [] if has_times else None)
+    has_times: Cells.of(np.zeros(0, np.uint64), CellKind.PUT, [], [], [] if has_times else None)
     for has_times in (True, False)
 }

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from forebay_backend_lsm.addressing import AddressedKeys, Addressing, order_bits
 from forebay_backend_lsm.batched_reads import Reads
-from forebay_backend_lsm.files import Block, Kind
+from forebay_backend_lsm.files import Block, CellKind
 from forebay_backend_lsm.files.cells import Place
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_backend_lsm.scans import FoundEntry, MapScan
@@ -91,7 +91,7 @@ class RangeScan(MapScan):
         return [run for run in self._reads.runs if self._may_hold(run)]
 
     def pages(self, page_size: int) -> Iterator[list[Any]]:
-        puts = (cell for cell in self._newest() if cell[2].kinds[cell[3]] == Kind.PUT)
+        puts = (cell for cell in self._newest() if cell[2].kinds[cell[3]] == CellKind.PUT)
         while page := list(islice(puts, page_size)):
             yield self.unpacked(page)
 
@@ -140,7 +140,7 @@ class RangeScan(MapScan):
         found: dict[int, list[tuple[bytes, FoundEntry]]] = {}
         for key, run, block, at in page:
             time = None if block.times is None else int(block.times[at])
-            entry = key[cut:], (run, int(Kind.PUT), time, block.value(at))
+            entry = key[cut:], (run, int(CellKind.PUT), time, block.value(at))
             found.setdefault(id(run.reader), []).append(entry)
         unpacked = {
             id(reader): self._unpacked(reader, found[id(reader)])
@@ -184,7 +184,7 @@ def _value(one: RangeScan, blocks: _Blocks, user_key: bytes) -> Any:
         found = blocks.cell(run, place)
         if found is not None:
             block, at = found
-            if block.kinds[at] != Kind.PUT:
+            if block.kinds[at] != CellKind.PUT:
                 return ABSENT
             ((_, value),) = one.unpacked([(block.key(at), run, block, at)])
             return value

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 
 from forebay_backend_lsm.addressing import I64, U64, AddressedKeys
-from forebay_backend_lsm.files import Block, Cells, FileTable, Kind, Probes
+from forebay_backend_lsm.files import Block, CellKind, Cells, FileTable, Probes
 from forebay_backend_lsm.files.blocks import Cutter
 from forebay_backend_lsm.files.few_cells import FewCells
 from forebay_backend_lsm.search import Arena, CandidateBlocks, Hits, Mask, search
@@ -39,7 +39,7 @@ class Run(abc.ABC):
     @property
     @abc.abstractmethod
     def clears(self) -> bool:
-        """Whether the run has cells of `Kind.CLEAR`."""
+        """Whether the run has cells of `CellKind.CLEAR`."""
 
     @property
     def where(self) -> str:
@@ -71,7 +71,7 @@ class MemoryRun(Run):
         stored = self.stored
         if isinstance(stored, FewCells):
             return stored.clears
-        return bool((stored.kinds == Kind.CLEAR).any())
+        return bool((stored.kinds == CellKind.CLEAR).any())
 
     @property
     def few(self) -> FewCells | None:
@@ -160,7 +160,7 @@ class FileRun(Run):
 
     @property
     def clears(self) -> bool:
-        return self.table.counts[Kind.CLEAR] > 0
+        return self.table.counts[CellKind.CLEAR] > 0
 
     @property
     def where(self) -> str:

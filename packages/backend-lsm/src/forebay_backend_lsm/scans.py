@@ -9,7 +9,7 @@ from typing import Any, Final
 from forebay_backend_lsm.addressing import ENTRY_BITS, AddressedKeys
 from forebay_backend_lsm.batched_reads import Reads, where
 from forebay_backend_lsm.encoding import unpack_elements
-from forebay_backend_lsm.files import Block, Kind
+from forebay_backend_lsm.files import Block, CellKind
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Scan, TableSpec
@@ -32,9 +32,9 @@ class ListScan(Scan):
         parts: list[tuple[TableSpec, bytes]] = []
         for reader, hits in self._reads.every(self._batch):
             kind = int(hits.kinds[0])
-            if kind != Kind.DELETE:
+            if kind != CellKind.DELETE:
                 parts.append((reader, hits.values))
-            if kind != Kind.APPEND:
+            if kind != CellKind.APPEND:
                 break
         with decoding(lambda _: where(self._spec, self._batch, self._reads.holders(self._batch))):
             for reader, value in _joined(parts[::-1]):
@@ -167,7 +167,7 @@ class MapScan(Scan):
                 key = block.key(start + i)
                 if not key.startswith(prefix):
                     continue
-                if kind == Kind.CLEAR:
+                if kind == CellKind.CLEAR:
                     cleared = cleared or key == prefix
                 elif key not in cells:
                     time = None if times is None else times[i]
@@ -188,7 +188,7 @@ class MapScan(Scan):
     def _unpacked(
         self, reader: TableSpec, found: Sequence[tuple[bytes, FoundEntry]]
     ) -> Iterator[tuple[Any, Any]]:
-        puts = [entry for entry in found if entry[1][1] == Kind.PUT]
+        puts = [entry for entry in found if entry[1][1] == CellKind.PUT]
         packed, values = [key for key, _ in found], [entry[3] for _, entry in puts]
         codec = reader.user_key
         assert codec is not None
@@ -198,7 +198,7 @@ class MapScan(Scan):
         with decoding(lambda at: self._where(puts, at)):
             unpacked = iter(reader.value.unpack_each(b"".join(values), [*map(len, values)]))
         for address, (_, (_, kind, time, _)) in zip(addresses, found, strict=True):
-            if kind != Kind.PUT:
+            if kind != CellKind.PUT:
                 yield address, _GONE
             else:
                 value = next(unpacked)

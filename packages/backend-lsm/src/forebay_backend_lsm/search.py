@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay_backend_lsm.addressing import I64, U8, U64, AddressedKeys
-from forebay_backend_lsm.files import Kind
+from forebay_backend_lsm.files import CellKind
 
 Mask = npt.NDArray[np.bool_]
 
@@ -91,7 +91,7 @@ class Hits:
                 self.lengths[start:stop],
             )
 
-    def only(self, kind: Kind) -> Hits:
+    def only(self, kind: CellKind) -> Hits:
         """Return the hits of one kind."""
         return self.take(self.kinds == kind)
 

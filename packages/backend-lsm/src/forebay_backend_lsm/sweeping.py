@@ -15,7 +15,7 @@ import numpy as np
 
 from forebay_backend_lsm.batched_reads import Reads
 from forebay_backend_lsm.encoding import pack_elements, unpack_elements
-from forebay_backend_lsm.files import Cells, Kind
+from forebay_backend_lsm.files import CellKind, Cells
 from forebay_backend_lsm.files.arrow import binary_array
 from forebay_backend_lsm.files.cells import Positions
 from forebay_backend_lsm.merging import expired
@@ -85,7 +85,7 @@ class Sweep:
         found = [cells.take(self._expired_in(cells)) for _, cells in lanes]
         old = Cells.concat([NO_CELLS[True], *found])
         nothing = binary_array([b""] * len(old))
-        kinds = np.full(len(old), Kind.DELETE, np.uint8)
+        kinds = np.full(len(old), CellKind.DELETE, np.uint8)
         times = np.zeros(len(old), np.int64)
         return attrs.evolve(old, kinds=kinds, times=times, values=nothing)
 
@@ -104,7 +104,7 @@ class Sweep:
                 if place in found:
                     found[place].append((reader, cells.values[at].as_py()))
         values = [self._without_expired(parts) for parts in found.values()]
-        kinds = [Kind.PUT if value else Kind.DELETE for value in values]
+        kinds = [CellKind.PUT if value else CellKind.DELETE for value in values]
         return Cells.of(
             np.array([address for address, _ in found], np.uint64),
             np.array(kinds, np.uint8),

@@ -24,7 +24,7 @@ from forebay_backend_lsm.addressing import (
 from forebay_backend_lsm.batched_reads import Reads, contents, where
 from forebay_backend_lsm.export import exported_points
 from forebay_backend_lsm.few_reads import MOST_ASKED, CellPlace, Runs, newest_few
-from forebay_backend_lsm.files import Cell, Kind
+from forebay_backend_lsm.files import Cell, CellKind
 from forebay_backend_lsm.files.layout import packed_description
 from forebay_backend_lsm.memtable import Memtable, Memtables
 from forebay_backend_lsm.opened_files import OpenedFile, OpenedFiles
@@ -198,7 +198,7 @@ class LsmTable(Table):
 
     def _fill(self, answers: list[Any], batch: AddressedKeys, floors: I64 | None) -> list[Any]:
         for reader, hits in self._reads().newest(batch, floors):
-            puts = hits.only(Kind.PUT)
+            puts = hits.only(CellKind.PUT)
             with decoding(partial(self._where, batch, puts)):
                 for i, value in zip(*contents(reader, puts), strict=True):
                     answers[i] = value
@@ -242,7 +242,7 @@ class LsmTable(Table):
 
 def _value(cell: Cell | None, unpack: Callable[[bytes, Sequence[int]], list[Any]]) -> Any:
     """Return the stored value of a cell."""
-    if cell is None or cell.kind != Kind.PUT:
+    if cell is None or cell.kind != CellKind.PUT:
         return ABSENT
     (value,) = unpack(cell.value, (len(cell.value),))
     return value if cell.time is None else (cell.time, value)

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from forebay_backend_lsm.files import Cells, Kind, SortedFile, TableHeader, write_file
+from forebay_backend_lsm.files import CellKind, Cells, SortedFile, TableHeader, write_file
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
 
 GROUPS = KeyGroupRange(0, 15)
-PUT, DELETE, APPEND, CLEAR = Kind
+PUT, DELETE, APPEND, CLEAR = CellKind
 
 
 def header(name="t", kind="value", *, ttl=False, value="bytes", user_key=None):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_lsm.files import Cells, Kind, address_of, addresses_of
+from forebay_backend_lsm.files import CellKind, Cells, address_of, addresses_of
 from forebay_backend_lsm.files.arrow import binary_array, flag_array, flags_of, taken
 from forebay_backend_lsm.files.cells import order_of
 
@@ -57,9 +57,9 @@ def test_arrays_without_pandas_say_the_same(items, data):
 def test_writing_and_merging_do_not_import_pandas():
     code = (
         "import sys; import numpy as np;"
-        "from forebay_backend_lsm.files import Cells, Kind;"
+        "from forebay_backend_lsm.files import Cells, CellKind;"
         "a = np.array([3, 3, 1], np.uint64);"
-        "c = Cells.of(a, Kind.PUT, [b'b', b'a', b'c'], [b'1', b'2', b'3']).sorted();"
+        "c = Cells.of(a, CellKind.PUT, [b'b', b'a', b'c'], [b'1', b'2', b'3']).sorted();"
         "assert c.keys.to_pylist() == [b'c', b'a', b'b'];"
         "assert 'pandas' not in sys.modules"
     )
@@ -69,7 +69,7 @@ def test_writing_and_merging_do_not_import_pandas():
 def test_cells_are_cut_and_joined():
     times = [7, 8, 9]
     addresses = np.array([1, 2, 3], np.uint64)
-    cells = Cells.of(addresses, Kind.PUT, [b"a", b"b", b"c"], [b"", b"x", b"yy"], times)
+    cells = Cells.of(addresses, CellKind.PUT, [b"a", b"b", b"c"], [b"", b"x", b"yy"], times)
     again = Cells.concat([cells.slice(0, 1), cells.slice(1, 3)])
     assert again.keys.to_pylist() == [b"a", b"b", b"c"]
     assert again.values.to_pylist() == [b"", b"x", b"yy"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.addressing import ClearKeys, EntryKeys, PlainKeys
-from forebay_backend_lsm.files import FileWriter, Filter, Kind, Probes, TableHeader
+from forebay_backend_lsm.files import CellKind, FileWriter, Filter, Probes, TableHeader
 from forebay_backend_lsm.files.cells import Cells
 from forebay_backend_lsm.files.few_cells import MOST, Cell, FewCells
 from forebay_backend_lsm.merging import Dropped, MergeInput, Rules, merge
@@ -27,9 +27,9 @@ SHAPES = [
     pytest.param("map", True, id="map with TTL"),
 ]
 KINDS = {
-    "value": [Kind.PUT, Kind.DELETE],
-    "list": [Kind.PUT, Kind.DELETE, Kind.APPEND],
-    "map": [Kind.PUT, Kind.DELETE, Kind.CLEAR],
+    "value": [CellKind.PUT, CellKind.DELETE],
+    "list": [CellKind.PUT, CellKind.DELETE, CellKind.APPEND],
+    "map": [CellKind.PUT, CellKind.DELETE, CellKind.CLEAR],
 }
 
 
@@ -55,9 +55,13 @@ def a_run(draw, model, kind, *, ttl, few=MOST):
     cells = []
     for key in draw(st.sets(keys, max_size=few)):
         bare = kind == "map" and len(key) == 1
-        allowed = [one for one in KINDS[kind] if (one is Kind.CLEAR) is bare]
+        allowed = [one for one in KINDS[kind] if (one is CellKind.CLEAR) is bare]
         what = draw(st.sampled_from(allowed))
-        value = b"" if what in (Kind.DELETE, Kind.CLEAR) else draw(values_of(model, kind, ttl=ttl))
+        value = (
+            b""
+            if what in (CellKind.DELETE, CellKind.CLEAR)
+            else draw(values_of(model, kind, ttl=ttl))
+        )
         address = key[0] << 48 | (len(key) > 1 and key[1] // 2)
         cells.append(Cell(address, key, int(what), draw(st.integers(0, 9)), value))
     cells = cells if has_times else [cell._replace(time=None) for cell in cells]

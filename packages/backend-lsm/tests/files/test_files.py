@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay_backend_lsm.files import FileWriter, Kind, Probes, SortedFile, columns, write_file
+from forebay_backend_lsm.files import CellKind, FileWriter, Probes, SortedFile, columns, write_file
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError
 
 KEYS = st.binary(min_size=1, max_size=3)
 
 
-def content(keys=KEYS, kinds=(Kind.PUT, Kind.DELETE)):
+def content(keys=KEYS, kinds=(CellKind.PUT, CellKind.DELETE)):
     row = st.tuples(st.sampled_from(kinds), st.binary(max_size=6), st.integers(0, 9))
     return st.dictionaries(keys, row.map(lambda r: (int(r[0]), b"" if r[0] == 1 else r[1], r[2])))
 
@@ -35,8 +35,8 @@ def test_what_is_written_reads_back(model, found, compression, block_bytes, ttl)
     assert (file.meta["entries"], file.meta["deletes"]) == (len(found), kinds.count(1))
     if found:
         table = SortedFile.open(storage, file).tables["t"]
-        assert table.counts == tuple(kinds.count(kind) for kind in Kind)
-        times = [time for kind, _, time in found.values() if kind == Kind.PUT]
+        assert table.counts == tuple(kinds.count(kind) for kind in CellKind)
+        times = [time for kind, _, time in found.values() if kind == CellKind.PUT]
         assert table.times == ((min(times), max(times)) if ttl and times else None)
         assert table.description == h.description
 
@@ -206,7 +206,7 @@ def test_filters_let_few_through(model, storage):
     rng = np.random.default_rng(5)
     addresses = np.unique(rng.integers(0, 1 << 52, 20_000, dtype=np.uint64))
     keys = [b"%d" % i for i in range(len(addresses))]
-    cells = model.Cells.of(addresses, Kind.PUT, keys, keys)
+    cells = model.Cells.of(addresses, CellKind.PUT, keys, keys)
     file = write_file(storage, "f", [(model.header(), [cells])], range=model.GROUPS)
     table = SortedFile.open(storage, file).tables["t"]
     assert (table.candidates(addresses) >= 0).all()

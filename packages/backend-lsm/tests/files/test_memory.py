@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_backend_lsm.files import Cells, Kind, addresses_of, write_file
+from forebay_backend_lsm.files import CellKind, Cells, addresses_of, write_file
 from forebay_state_api.storage.opening import open_storage
 
 pytestmark = pytest.mark.long
@@ -34,7 +34,7 @@ def run_of(model, storage, name, count):
     keys = [b"%016d" % i for i in range(count)]
     values = [bytes(row) for row in rng.integers(0, 256, (count, 100), dtype=np.uint8)]
     addresses = addresses_of(np.arange(count) % 16, keys)
-    cells = Cells.of(addresses, Kind.PUT, keys, values).sorted()
+    cells = Cells.of(addresses, CellKind.PUT, keys, values).sorted()
     return write_file(storage, name, [(model.header(), [cells])], range=model.GROUPS)
 
 

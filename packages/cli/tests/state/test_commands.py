@@ -39,7 +39,7 @@ from forebay_state_processor.reading import ChangeFeed, difference
 from forebay_state_processor.reading.bounded_passes import held_in_passes
 from forebay_state_processor.reading.difference import Difference
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing import FunctionHarness, KeyedJob, ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -704,7 +704,7 @@ def test_secrets_are_in_no_repr(job, tmp_path):
     settings = reader_settings(dict([WITH_SECRET.split("=")]))
     assert settings["storage.secret-access-key"] == SECRET
     where = {"query": "query", "uid": "operator", "settings": settings}
-    source = ReadFrom.with_settings(open_storage(str(tmp_path)), **where)
+    source = OperatorSource.with_settings(open_storage(str(tmp_path)), **where)
     feed = ChangeFeed(source)
     with snapshot_of(source, source.choose()) as snapshot:
         shown = [source, feed, snapshot, snapshot.opened, settings]

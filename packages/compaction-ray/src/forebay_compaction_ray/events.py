@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forebay_state_api.metrics import Kind, Metric
+from forebay_state_api.metrics import Metric, MetricKind
 
 EVENTS: Final[Mapping[str, str]] = {
     "submitted": "Jobs sent.",
@@ -32,7 +32,7 @@ EVENTS: Final[Mapping[str, str]] = {
 """Event → meaning. Clients count these and report them to gateways; a cause follows a colon."""
 
 
-def _client(what: str, kind: Kind, meaning: str, label: str = "", **more: Any) -> Metric:
+def _client(what: str, kind: MetricKind, meaning: str, label: str = "", **more: Any) -> Metric:
     labels = (label,) if label else ()
     return Metric(
         area="compaction", what=f"client_{what}", kind=kind, meaning=meaning, labels=labels, **more
@@ -41,14 +41,14 @@ def _client(what: str, kind: Kind, meaning: str, label: str = "", **more: Any) -
 
 HAPPENED: Final = _client(
     "events",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Events that clients report of their jobs, by event.",
     "event",
     values=tuple(event for event in EVENTS if ":" not in event),
 )
 FALLBACKS: Final = _client(
     "fallbacks",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Jobs that clients compacted in their own process, by cause.",
     "cause",
     values=tuple(event.partition(":")[2] for event in EVENTS if ":" in event),

@@ -10,7 +10,7 @@ import attrs
 
 from forebay_compaction_ray.addresses import addresses_of
 from forebay_compaction_ray.credentials import Credentials
-from forebay_compaction_ray.reread import Reread
+from forebay_compaction_ray.reloaded_value import ReloadedValue
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import (
     BYTES,
@@ -45,12 +45,12 @@ def client_credentials(
     ca: str | None = None,
     certificate: str | None = None,
     key: str | None = None,
-) -> Reread[Credentials]:
+) -> ReloadedValue[Credentials]:
     """Return a reader of the files' current content.
 
     Raises `ConfigurationError` for unusable ones.
     """
-    current = Reread(partial(Credentials.of, token_file, ca, certificate, key), 0.0)
+    current = ReloadedValue(partial(Credentials.of, token_file, ca, certificate, key), 0.0)
     if certificate is not None and ca is None:
         raise ConfigurationError("a certificate is sent over TLS only: name the CA too")
     return current

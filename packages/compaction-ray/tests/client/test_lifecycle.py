@@ -6,13 +6,13 @@ import attrs
 import pytest
 
 from forebay_compaction_ray.client.lifecycle import (
-    Call,
+    CallEvent,
+    ConnectionState,
     Event,
-    Kind,
     Patience,
-    Reach,
     State,
     Trouble,
+    TroubleKind,
     combined,
     next_state,
 )
@@ -45,16 +45,16 @@ def test_every_event_in_every_state(state):
                 next_state(state, event)
 
 
-@pytest.mark.parametrize("reach", [Reach.UP, Reach.RESTING])
+@pytest.mark.parametrize("reach", [ConnectionState.UP, ConnectionState.RESTING])
 def test_every_call_in_every_state_of_a_gateway(reach):
-    assert reach.after(Call.ANSWERED) is Reach.UP
-    assert reach.after(Call.RENEWED) is Reach.UP
-    assert reach.after(Call.SILENT) is Reach.RESTING
-    assert reach.after(Call.CLOSE) is Reach.CLOSED
+    assert reach.after(CallEvent.ANSWERED) is ConnectionState.UP
+    assert reach.after(CallEvent.RENEWED) is ConnectionState.UP
+    assert reach.after(CallEvent.SILENT) is ConnectionState.RESTING
+    assert reach.after(CallEvent.CLOSE) is ConnectionState.CLOSED
 
 
 def test_a_closed_gateway_stays_closed():
-    assert {Reach.CLOSED.after(call) for call in Call} == {Reach.CLOSED}
+    assert {ConnectionState.CLOSED.after(call) for call in CallEvent} == {ConnectionState.CLOSED}
 
 
 def test_what_has_ended_has_ended_for_its_owner():
@@ -96,17 +96,17 @@ OVERDUE = {"submitted_s": -300.0}
 @pytest.mark.parametrize(
     ("kind", "spent", "fallback", "fail"),
     [
-        (Kind.NEVER, FRESH, E.FALL_BACK, E.FAIL),
-        (Kind.AWAY, FRESH, E.FALL_BACK, E.AGAIN),
-        (Kind.AWAY, WAITED, E.FALL_BACK, E.FAIL),
-        (Kind.BUSY, FRESH, E.AGAIN, E.AGAIN),
-        (Kind.BUSY, WAITED, E.FALL_BACK, E.FAIL),
-        (Kind.BUSY, OVERDUE, E.FALL_BACK, E.FAIL),
-        (Kind.FAILED, FRESH, E.AGAIN, E.AGAIN),
-        (Kind.FAILED, WAITED, E.AGAIN, E.AGAIN),
-        (Kind.FAILED, BEGUN_OFTEN, E.FALL_BACK, E.AGAIN),
-        (Kind.FAILED, {**BEGUN_OFTEN, **WAITED}, E.FALL_BACK, E.FAIL),
-        (Kind.FAILED, OVERDUE, E.FALL_BACK, E.FAIL),
+        (TroubleKind.NEVER, FRESH, E.FALL_BACK, E.FAIL),
+        (TroubleKind.AWAY, FRESH, E.FALL_BACK, E.AGAIN),
+        (TroubleKind.AWAY, WAITED, E.FALL_BACK, E.FAIL),
+        (TroubleKind.BUSY, FRESH, E.AGAIN, E.AGAIN),
+        (TroubleKind.BUSY, WAITED, E.FALL_BACK, E.FAIL),
+        (TroubleKind.BUSY, OVERDUE, E.FALL_BACK, E.FAIL),
+        (TroubleKind.FAILED, FRESH, E.AGAIN, E.AGAIN),
+        (TroubleKind.FAILED, WAITED, E.AGAIN, E.AGAIN),
+        (TroubleKind.FAILED, BEGUN_OFTEN, E.FALL_BACK, E.AGAIN),
+        (TroubleKind.FAILED, {**BEGUN_OFTEN, **WAITED}, E.FALL_BACK, E.FAIL),
+        (TroubleKind.FAILED, OVERDUE, E.FALL_BACK, E.FAIL),
     ],
 )
 def test_what_becomes_of_a_job_that_nobody_has(kind, spent, fallback, fail):
@@ -117,6 +117,8 @@ def test_what_becomes_of_a_job_that_nobody_has(kind, spent, fallback, fail):
 
 
 def test_of_several_troubles_the_one_that_may_pass_counts():
-    one = Trouble(Kind.NEVER, "too large", "limits", ("a",))
-    two = Trouble(Kind.BUSY, "full", "refused", ("b",))
-    assert combined([one, two]) == Trouble(Kind.BUSY, "too large; full", "refused", ("a", "b"))
+    one = Trouble(TroubleKind.NEVER, "too large", "limits", ("a",))
+    two = Trouble(TroubleKind.BUSY, "full", "refused", ("b",))
+    assert combined([one, two]) == Trouble(
+        TroubleKind.BUSY, "too large; full", "refused", ("a", "b")
+    )

@@ -22,7 +22,7 @@ from forebay_compaction_ray.gateway.security import REREAD_S, SecurityFiles, che
 from forebay_compaction_ray.gateway.server import reachable
 from forebay_compaction_ray.options import client_credentials
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, SERVICE, RefusedError, pack
-from forebay_compaction_ray.reread import Reread
+from forebay_compaction_ray.reloaded_value import ReloadedValue
 from forebay_state_api.errors import ConfigurationError
 
 LIMITS = GatewayLimits(ping_every_s=0.05)
@@ -59,7 +59,7 @@ def test_the_way_from_one_token_to_the_next(serve, tmp_path):
     file, now = tmp_path / "tokens", [0.0]
     file.write_text("old\n")
     files = SecurityFiles(token_file=str(file))
-    current = Reread(files.read, REREAD_S, clock=lambda: now[0])
+    current = ReloadedValue(files.read, REREAD_S, clock=lambda: now[0])
 
     def admits(gateway, content=None):
         if content is not None:

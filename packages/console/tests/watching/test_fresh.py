@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from forebay_console.watching.refreshed_value import Fresh
+from forebay_console.watching.refreshed_value import RefreshedValue
 
 
 class Source:
@@ -33,7 +33,7 @@ def source():
 
 @pytest.fixture
 def fresh(source):
-    return Fresh(source.read, 2.0, lambda: source.now_s)
+    return RefreshedValue(source.read, 2.0, lambda: source.now_s)
 
 
 def test_a_value_is_kept_for_its_time(fresh, source):
@@ -84,7 +84,7 @@ def test_those_who_ask_at_once_wait_for_one_read():
         assert go_on.wait(100)
         return 7
 
-    fresh = Fresh(read, 60.0)
+    fresh = RefreshedValue(read, 60.0)
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(fresh.get())) for _ in range(4)]
     for thread in threads:
@@ -108,7 +108,7 @@ def test_while_one_reads_again_the_others_get_what_is_known():
             assert go_on.wait(100)
         return answer
 
-    fresh = Fresh(read, 0.0, lambda: 0.0)
+    fresh = RefreshedValue(read, 0.0, lambda: 0.0)
     assert fresh.get() == 1
     found: list[int] = []
     reader = threading.Thread(target=lambda: found.append(fresh.get()))

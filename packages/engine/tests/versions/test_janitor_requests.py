@@ -11,7 +11,7 @@ from forebay_engine.versions.choosing.pins import Pin
 from forebay_engine.versions.cleaning.cadence import FolderPasses, is_due, pass_every, pause
 from forebay_engine.versions.cleaning.clearing_marks import cleared_below, marks_among, put_mark
 from forebay_engine.versions.cleaning.janitor import Janitor
-from forebay_engine.versions.cleaning.remembered import Remembered
+from forebay_engine.versions.cleaning.object_cache import ObjectCache
 from forebay_engine.versions.format.epochs import record_name
 from forebay_engine.versions.format.manifest import Manifest, put_manifest, read_manifest
 from forebay_engine.versions.format.markers import Made, put_marker
@@ -89,7 +89,7 @@ def test_what_a_pass_read_is_not_read_again(query, counted, sweep):
     run = query.run(2)
     run.batches(0, 19)
     with_pin = Pin(query.storage, 5, lease=timedelta(days=1))
-    remembered = Remembered()
+    remembered = ObjectCache()
     for _ in range(3):
         sweep(run, 20, remembered=remembered)
     counted.reset()
@@ -162,7 +162,7 @@ def test_a_record_that_cannot_be_read_costs_reads_and_nothing_else(query, counte
 
 
 def test_in_foreach_batch_a_run_costs_one_read_of_its_record(query, counted, sweep):
-    spark_run, remembered = str(uuid.uuid4()), Remembered()
+    spark_run, remembered = str(uuid.uuid4()), ObjectCache()
     for batch in range(40):
         run = query.run(2, spark_run=spark_run)
         run.batch(batch)

@@ -28,7 +28,7 @@ from forebay_engine.versions.choosing.heads import list_heads, recovery_for
 from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.choosing.recovery import put_recovery
 from forebay_engine.versions.cleaning.janitor import Janitor
-from forebay_engine.versions.cleaning.remembered import Remembered
+from forebay_engine.versions.cleaning.object_cache import ObjectCache
 from forebay_engine.versions.format.checkpoint import Checkpoint
 from forebay_engine.versions.format.epochs import list_epochs
 from forebay_engine.versions.format.manifest import read_manifest
@@ -63,7 +63,7 @@ class SparkModel(RuleBasedStateMachine):
         self.clock = ManualClock()
         memory = MemoryStorage(f"memory://{uuid.uuid4()}")
         self.query = self.make_query(ClockedStorage(memory, self.clock))
-        self.remembered = Remembered()
+        self.remembered = ObjectCache()
         self.tokens = []
         """The token of each committed batch; ``None`` for a skipped batch."""
         self.most = 0
@@ -296,7 +296,7 @@ class SparkModel(RuleBasedStateMachine):
             sweep = sweeper.sweep(self.next)
         except Crash:
             self.floor = max(self.floor, self.next - RETENTION)
-            self.remembered = Remembered()
+            self.remembered = ObjectCache()
         else:
             assert not sweep.overtaken
             assert sweep.base <= max(0, self.next - RETENTION)

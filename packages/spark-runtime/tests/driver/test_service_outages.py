@@ -8,10 +8,10 @@ import attrs
 import pytest
 
 from forebay_spark_runtime.driver import service_outages
-from forebay_spark_runtime.driver.service_outages import OutageLog, Who, report_outage
+from forebay_spark_runtime.driver.service_outages import OperatorRun, OutageLog, report_outage
 from forebay_state_api.contract.compaction_service import ServiceOutage
 
-WHO = Who(uid="visits", query="q", run="r", service="ray")
+WHO = OperatorRun(uid="visits", query="q", run="r", service="ray")
 OUTAGE = ServiceOutage(
     since=datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC), why="no answer of 127.0.0.1:1. Start it"
 )

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_engine.versions.format.key_types import KeyType
-from forebay_spark_runtime.importing.mapping import TakenState, Wanted, taken_states
+from forebay_spark_runtime.importing.mapping import MappingChoices, TakenState, taken_states
 from forebay_spark_runtime.importing.tws_query import CONTENT, EXPIRY, Variable
 from forebay_state_api import (
     KeyedProcessFunction,
@@ -70,7 +70,7 @@ def query(*variables, timers=None):
 
 def taken(asked, function=None, **wanted):
     states = DeclaredStates.of(function or Function(), key=KEY, uid="counts", backend=HeapBackend)
-    return taken_states(asked, states, Wanted(**wanted))
+    return taken_states(asked, states, MappingChoices(**wanted))
 
 
 def faults(*asked, **wanted):

@@ -14,7 +14,7 @@ from forebay_engine.execution.identity import SubtaskIdentity
 from forebay_engine.versions.format.epochs import RunIdentity
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
-from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
+from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, HiddenColumns
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key
 
@@ -72,7 +72,7 @@ def batch(rows, subtask=1, kinds=KINDS):
         for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)
     ]
     hidden = {
-        Hidden.TIME_AND_GROUP: pa.array(
+        HiddenColumns.TIME_AND_GROUP: pa.array(
             [77 << GROUP_BITS | GROUPS * subtask + n for n in range(len(rows))], pa.int64()
         ),
     }
@@ -211,7 +211,7 @@ def united(sides):
             pa.array([row if "id" in row else None for row in sides], RIGHT),
             pa.array(range(rows), pa.int64()),
         ],
-        [Hidden.FIRST, Hidden.SECOND, Hidden.TIME_AND_GROUP],
+        [HiddenColumns.FIRST, HiddenColumns.SECOND, HiddenColumns.TIME_AND_GROUP],
     )
 
 
@@ -249,7 +249,7 @@ def test_a_nan_key_of_two_inputs():
     kind = pa.struct([("id", pa.float32())])
     values = pa.array([None, {"id": 1.0}, {"id": float("nan")}], kind)
     with pytest.raises(ConfigurationError, match="key column 'id' is NaN in record 2 of"):
-        BatchInput(TWO, task(0)).feed(given.set_column(1, Hidden.SECOND, values), Taken())
+        BatchInput(TWO, task(0)).feed(given.set_column(1, HiddenColumns.SECOND, values), Taken())
 
 
 def test_the_keys_of_two_inputs_are_of_their_own_types():
@@ -273,7 +273,7 @@ def test_two_inputs_are_sorted_together_in_the_type_that_holds_both():
         rows = [None, *({"id": "b", "x": value} for value in rests)]
         rows += [None] * (batches[number].num_rows - len(rows))
         column = pa.array(rows, pa.struct([("id", pa.string()), ("x", pa.float32())]))
-        batches[number] = batches[number].set_column(1, Hidden.SECOND, column)
+        batches[number] = batches[number].set_column(1, HiddenColumns.SECOND, column)
     two = attrs.evolve(
         TWO, names=(("k", "n"), ("id", "x")), order=((1,), (1,)), order_types=(pa.float64(),)
     )
@@ -290,7 +290,7 @@ def test_a_date_of_two_inputs_that_python_cannot_hold():
         mask=pa.array([False, True, False]),
     )
     sides = united([{"id": "a"}, {"k": "b", "n": 1}, {"id": "c"}]).set_column(
-        1, Hidden.SECOND, right
+        1, HiddenColumns.SECOND, right
     )
     two = attrs.evolve(TWO, names=(("k", "n"), ("id", "day")))
     with pytest.raises(ConfigurationError, match=r"record 2 of .* column 'day' .*15659-07-15"):
@@ -311,10 +311,10 @@ def with_rules(keyed, rules):
     sides = [*rules, *[{"k": key, "n": 0} for key in keyed]]
     kind = pa.struct([("id", pa.string()), ("most", pa.int64()), ("x", pa.list_(pa.int64()))])
     found = united(sides).set_column(
-        1, Hidden.SECOND, pa.array([row if "id" in row else None for row in sides], kind)
+        1, HiddenColumns.SECOND, pa.array([row if "id" in row else None for row in sides], kind)
     )
     groups = pa.array([0] * len(sides), pa.int64())
-    return found.set_column(2, Hidden.TIME_AND_GROUP, groups)
+    return found.set_column(2, HiddenColumns.TIME_AND_GROUP, groups)
 
 
 def with_broadcast(*order):
@@ -354,7 +354,7 @@ def test_event_times_are_those_of_the_keyed_input():
     given = with_rules(["ann", "bob"], RULES)
     kind = pa.struct([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
     sides = [*[None] * len(RULES), {"k": "ann", "at": NOON}, {"k": "bob", "at": None}]
-    given = given.set_column(0, Hidden.FIRST, pa.array(sides, kind))
+    given = given.set_column(0, HiddenColumns.FIRST, pa.array(sides, kind))
     batch_input = BatchInput(layout, task(0))
     for one in batch_input.ordered(given, iter(())):
         batch_input.feed(one, taken)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics
-from forebay_spark_runtime.driver.service_outages import Who
+from forebay_spark_runtime.driver.service_outages import OperatorRun
 from forebay_spark_runtime.worker_process import operator_task
 from forebay_spark_runtime.worker_process.operator_task import OperatorTask
 
@@ -78,7 +78,7 @@ def test_a_task_reports_an_outage_after_its_compactions(monkeypatch, run_id, exp
     run = SimpleNamespace(run_id=run_id, keyed_uuid="of keyed")
     operator._task = SimpleNamespace(subtask=SimpleNamespace(uid="visits", query="q", run=run))
     operator.finish()
-    who = Who(uid="visits", query="q", run=expected, service="ray")
+    who = OperatorRun(uid="visits", query="q", run=expected, service="ray")
     assert reports == [(b"sent", who, "one more")]
 
 

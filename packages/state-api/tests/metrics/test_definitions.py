@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from forebay_state_api.metrics import KEYED, Kind, Metric, Unit
+from forebay_state_api.metrics import KEYED, Metric, MetricKind, MetricUnit
 from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.definitions import AREAS
 from forebay_state_api.metrics.engine import EngineMetrics
@@ -18,7 +18,7 @@ NAME = re.compile(rf"forebay_({'|'.join(AREAS)})(_[a-z]+)+")
 @pytest.mark.parametrize("metric", KEYED, ids=lambda one: one.key)
 def test_names_have_one_form(metric: Metric) -> None:
     assert NAME.fullmatch(metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
     base = metric.name.removesuffix("_total")
     assert base.endswith(metric.unit.value)
     assert metric.meaning.endswith(".")
@@ -38,16 +38,19 @@ def test_every_field_with_a_key_is_defined_once(counted: type[EngineMetrics | Ca
 
 def test_a_field_of_which_the_largest_counts_is_a_gauge() -> None:
     found = {metric.key: metric for metric in KEYED}
-    assert (found["in_flight_max"].kind, found["in_flight_max"].add) == (Kind.GAUGE, max)
-    assert (found["rows_in"].kind, found["call_tries"].kind) == (Kind.COUNTER, Kind.COUNTER)
+    assert (found["in_flight_max"].kind, found["in_flight_max"].add) == (MetricKind.GAUGE, max)
+    assert (found["rows_in"].kind, found["call_tries"].kind) == (
+        MetricKind.COUNTER,
+        MetricKind.COUNTER,
+    )
 
 
 def test_a_label_is_the_end_of_the_key_and_not_of_the_name() -> None:
     phase = Metric(
         area="keyed",
         what="phase",
-        kind=Kind.COUNTER,
-        unit=Unit.SECONDS,
+        kind=MetricKind.COUNTER,
+        unit=MetricUnit.SECONDS,
         meaning="Time.",
         labels=("phase",),
         values=("input", "open"),

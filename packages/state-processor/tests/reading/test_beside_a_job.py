@@ -18,7 +18,7 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing.listing import list_operator
 from forebay_state_processor.reading import START, FollowOptions, open_feed, open_state
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing import ClockedStorage, CountingStorage, KeyedJob, ManualClock
 
 COUNT = ValueStateDescriptor("count", int)
@@ -117,8 +117,8 @@ def before_pinning(monkeypatch):
                 what()
             return open_(source, at, *arguments)
 
-        open_ = ReadFrom.open
-        monkeypatch.setattr(ReadFrom, "open", late)
+        open_ = OperatorSource.open
+        monkeypatch.setattr(OperatorSource, "open", late)
         return opened
 
     return happens
@@ -248,7 +248,7 @@ def test_the_pin_of_an_abandoned_reader_expires(tmp_path, backend_class):
     write(job, 1)
     write(job, 2)
     settings = reader_settings({})
-    source = ReadFrom.with_settings(storage, query="query", uid="operator", settings=settings)
+    source = OperatorSource.with_settings(storage, query="query", uid="operator", settings=settings)
     abandoned = snapshot_of(source, source.choose(), lease=timedelta(minutes=5))
     for number in range(3, 13):
         write(job, number)

@@ -18,7 +18,7 @@ from forebay_state_api import ValueStateDescriptor
 from forebay_state_api.errors import StorageError, VersionGoneError
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing import KeyedJob, WrappedStorage
 
 pytestmark = pytest.mark.long
@@ -80,7 +80,7 @@ def job(storage, backend_class):
 @pytest.fixture
 def opened(job, storage):
     settings = reader_settings({})
-    source = ReadFrom.with_settings(storage, query="query", uid="operator", settings=settings)
+    source = OperatorSource.with_settings(storage, query="query", uid="operator", settings=settings)
 
     def open_():
         return snapshot_of(source, source.choose(), lease=SHORT)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.format.epochs import RunVersion
 from forebay_state_api import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing import CountingStorage
 
 
@@ -21,8 +21,8 @@ def counted(make_job, tmp_path):
     job.scripts([(f"k{n}", [("count.update", n)]) for n in range(200)])
     storage = CountingStorage(open_storage(str(tmp_path)))
     settings = reader_settings({})
-    source = ReadFrom.with_settings(storage, query="query", uid="operator", settings=settings)
-    shown = Shown(RunVersion(version=1, run_key=job.run_key), final=False)
+    source = OperatorSource.with_settings(storage, query="query", uid="operator", settings=settings)
+    shown = ShownVersion(RunVersion(version=1, run_key=job.run_key), final=False)
     with snapshot_of(source, shown) as snapshot:
         storage.reset()
         yield snapshot, storage

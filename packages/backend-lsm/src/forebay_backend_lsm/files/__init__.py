@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from forebay_backend_lsm.files.blocks import Block, Columns, columns
-from forebay_backend_lsm.files.cells import Cells, Kind, address_of, addresses_of
+from forebay_backend_lsm.files.cells import Cells, CellKind, address_of, addresses_of
 from forebay_backend_lsm.files.few_cells import Cell, FewCells
 from forebay_backend_lsm.files.filter import Filter, Probes
 from forebay_backend_lsm.files.reading import FileTable, SortedFile
@@ -15,6 +15,7 @@ from forebay_backend_lsm.files.writing import FileBytes, FileWriter, TableHeader
 __all__ = [
     "Block",
     "Cell",
+    "CellKind",
     "Cells",
     "Columns",
     "FewCells",
@@ -22,7 +23,6 @@ __all__ = [
     "FileTable",
     "FileWriter",
     "Filter",
-    "Kind",
     "Probes",
     "SortedFile",
     "TableHeader",

@@ -38,7 +38,7 @@ Without a key it is after all cells of the address.
 """
 
 
-class Kind(enum.IntEnum):
+class CellKind(enum.IntEnum):
     """The effect of a cell on its key."""
 
     PUT = 0
@@ -74,13 +74,13 @@ class Cells:
     keys: pa.Array
     """Cell key bytes; binary or large binary, without nulls."""
     values: pa.Array
-    """Value bytes, empty for `Kind.DELETE` and `Kind.CLEAR`; typed like ``keys``."""
+    """Value bytes, empty for `CellKind.DELETE` and `CellKind.CLEAR`; typed like ``keys``."""
 
     @classmethod
     def of(
         cls,
         addresses: U64,
-        kinds: U8 | Kind,
+        kinds: U8 | CellKind,
         keys: Sequence[bytes],
         values: Sequence[bytes],
         times: Sequence[int] | I64 | None = None,
@@ -89,7 +89,7 @@ class Cells:
         count = len(addresses)
         return cls(
             addresses,
-            np.full(count, kinds, np.uint8) if isinstance(kinds, Kind) else kinds,
+            np.full(count, kinds, np.uint8) if isinstance(kinds, CellKind) else kinds,
             None if times is None else np.asarray(times, np.int64),
             binary_array(keys),
             binary_array(values),

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from forebay_backend_lsm.files.blocks import cell_overhead
-from forebay_backend_lsm.files.cells import Cells, Kind
+from forebay_backend_lsm.files.cells import CellKind, Cells
 
 MOST: Final = 32
 """Most cells that are held as tuples: from about here on columns are faster."""
@@ -106,8 +106,8 @@ class FewCells:
 
     @property
     def clears(self) -> bool:
-        """Whether some cells are of `Kind.CLEAR`."""
-        return any(cell[2] == Kind.CLEAR for cell in self.cells)
+        """Whether some cells are of `CellKind.CLEAR`."""
+        return any(cell[2] == CellKind.CLEAR for cell in self.cells)
 
     @property
     def columns(self) -> Cells:

@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_lsm.files.cells import I64, U64, Kind
+from forebay_backend_lsm.files.cells import I64, U64, CellKind
 from forebay_backend_lsm.files.few_cells import MOST, MOST_BYTES
 from forebay_backend_lsm.files.filter import Filter
 from forebay_state_api import KeyGroupRange
@@ -79,7 +79,7 @@ class Section:
     """`TableSpec.description` of the writer."""
     has_times: bool
     counts: tuple[int, int, int, int]
-    """Number of cells of each `Kind`, in the order of the kinds."""
+    """Number of cells of each `CellKind`, in the order of the kinds."""
     times: tuple[int, int] | None
     """The least and the greatest time of puts, in lists of elements; ``None`` without times."""
     addresses: tuple[int, int]
@@ -365,7 +365,7 @@ def _sections(index: memoryview, filters: memoryview) -> Iterator[StoredSection]
 def _section_from_plain(plain: Mapping[str, Any], test: Filter) -> Section:
     sizes = np.frombuffer(plain["sizes"], "<u4").astype(np.int64)
     put, delete, append, clear = plain["counts"]
-    assert len(Kind) == len(plain["counts"])
+    assert len(CellKind) == len(plain["counts"])
     return Section(
         description=plain["table"],
         has_times=plain["has_times"],

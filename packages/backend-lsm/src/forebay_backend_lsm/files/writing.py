@@ -19,7 +19,7 @@ from forebay_backend_lsm.files.blocks import (
     Cutter,
     cell_overhead,
 )
-from forebay_backend_lsm.files.cells import U64, Cells, Kind, Positions
+from forebay_backend_lsm.files.cells import U64, CellKind, Cells, Positions
 from forebay_backend_lsm.files.few_cells import MOST, MOST_BYTES, FewCells
 from forebay_backend_lsm.files.filter import Filter
 from forebay_backend_lsm.files.layout import (
@@ -215,7 +215,7 @@ class FileWriter:
         return WrittenSection(
             description=header.description,
             has_times=header.has_times,
-            counts=tuple(map(kinds.count, range(len(Kind)))),
+            counts=tuple(map(kinds.count, range(len(CellKind)))),
             times=(min(times), max(times)) if times else None,
             addresses=(addresses[0], addresses[-1]),
             keys=(cells[0].key, cells[-1].key),
@@ -245,7 +245,7 @@ class _Sections:
     def add(self, written: WrittenSection) -> None:
         self.stored.append(StoredSection.of(written, self._filter_at))
         self._filter_at += len(written.filter_words)
-        self._deletes += written.counts[Kind.DELETE] + written.counts[Kind.CLEAR]
+        self._deletes += written.counts[CellKind.DELETE] + written.counts[CellKind.CLEAR]
         self._addresses.extend(written.addresses)
 
     def meta(self, end: bytes) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class _SectionWriter:
         self._waiting_bytes = 0
         self._last_address = 0
         self._addresses: Final[list[U64]] = []
-        self._counts: Final = np.zeros(len(Kind), np.int64)
+        self._counts: Final = np.zeros(len(CellKind), np.int64)
         self._times: Final[list[int]] = []
         self._keys: tuple[bytes, bytes] | None = None
         self._offset: Final = body.size
@@ -351,12 +351,12 @@ class _SectionWriter:
         if self.header.shape is Shape.MAP:
             # Lets the filter answer whether the file holds any entry of a map.
             self._addresses.append(np.unique(cells.addresses & _MAP_BITS))
-        self._counts[:] += np.bincount(cells.kinds, minlength=len(Kind))
+        self._counts[:] += np.bincount(cells.kinds, minlength=len(CellKind))
         times = None
         if self.header.has_stamps:
             times = Stamps.of(cells.values).times
         elif cells.times is not None:
-            times = cells.times[cells.kinds == Kind.PUT]
+            times = cells.times[cells.kinds == CellKind.PUT]
         if times is not None and len(times):
             self._times[:] = [*self._times, int(times.min()), int(times.max())]
         first = self._keys[0] if self._keys else cells.keys[0].as_py()
@@ -425,4 +425,4 @@ def _times_of(header: TableHeader, few: FewCells) -> list[int]:
     """Return the times of puts, or of the elements of lists."""
     if header.has_stamps:
         return [time for cell in few.cells for times, _ in chunks_of(cell.value) for time in times]
-    return [c.time for c in few.cells if c.time is not None and c.kind == Kind.PUT]
+    return [c.time for c in few.cells if c.time is not None and c.kind == CellKind.PUT]

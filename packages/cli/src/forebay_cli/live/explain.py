@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_processor.observing import OperatorListing, Timeline, VersionFigures
-    from forebay_state_processor.reading.version_choice import ReadFrom
+    from forebay_state_processor.reading.version_choice import OperatorSource
 
 _COMPARED: Final = 100
 """Versions among which the slowest one is found, and with which one is compared."""
@@ -40,7 +40,7 @@ _COMPARED: Final = 100
 )
 @json_option
 @operator_options
-def explain(*, batch: int | None, read: ReadFrom, as_json: bool) -> None:
+def explain(*, batch: int | None, read: OperatorSource, as_json: bool) -> None:
     """Say in one paragraph why a micro-batch took long, and what changes it.
 
     It names the slowest phase and subtask, the likely cause and the setting, with their numbers.

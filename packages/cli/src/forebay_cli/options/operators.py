@@ -13,7 +13,7 @@ from forebay_cli.options.state_directory import state_dir_option, state_director
 from forebay_engine.versions.format.directory_contents import unknown_operator_error
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_processor.observing.operators import StoredOperator, stored_operators
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -49,7 +49,7 @@ def operator_options(command: Callable[..., T]) -> Callable[..., T]:
 
 def stored_operator(
     state_dir: str, query: str | None, uid: str | None, conf: Mapping[str, str]
-) -> ReadFrom:
+) -> OperatorSource:
     """Return the stored operator with these names, where ``None`` stands for any.
 
     If both are given, nothing is read. Raises a `ConfigurationError` that lists the candidates
@@ -63,7 +63,7 @@ def stored_operator(
             f"{root.url} has {len(found)} such operators: choose one by --query and --uid: "
             f"{_listed([f'--query {each.query} --uid {each.uid}' for each in found])}"
         )
-    return ReadFrom.with_settings(root, query=one.query, uid=one.uid, settings=settings)
+    return OperatorSource.with_settings(root, query=one.query, uid=one.uid, settings=settings)
 
 
 def operators_in(

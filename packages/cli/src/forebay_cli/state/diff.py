@@ -15,7 +15,7 @@ from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option
 from forebay_cli.state.shown_state import finality_text, limited, print_rows
 from forebay_cli.state.source import NEWEST, StateSource, state_source
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_processor.reading.changes import Change
@@ -98,7 +98,7 @@ def diff_versions(
             click.echo(f"there are more changes than {limit}", err=True)
 
 
-def _version_text(shown: Shown) -> str:
+def _version_text(shown: ShownVersion) -> str:
     position = Position.of(shown.at)
     if position == START:
         return "version 0 (empty)"

@@ -11,7 +11,7 @@ from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option
 from forebay_cli.state.shown_state import finality_text, print_rows
 from forebay_cli.state.source import StateSource, namespace_option, state_source
-from forebay_engine.versions.choosing.finality import Shown, is_final
+from forebay_engine.versions.choosing.finality import ShownVersion, is_final
 from forebay_engine.versions.choosing.heads import list_heads
 from forebay_engine.versions.choosing.opening import incomplete_version_error, is_complete
 from forebay_engine.versions.choosing.pins import list_pins
@@ -69,7 +69,7 @@ def show_history(
         raise CorruptStateError("\n".join(faults))
 
 
-def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
+def _versions(source: StateSource) -> tuple[list[ShownVersion], list[str]]:
     """Return the stored versions, the oldest first, and the errors of the damaged ones.
 
     The janitor deletes the oldest first, so an incomplete version above a complete one is damaged.
@@ -83,7 +83,7 @@ def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
     below = begun_versions(storage, newest.at.run_key or "", newest.at.version - 1)
     for at, listing in below:
         if is_complete(listing):
-            stored.append(Shown(at, final=True))  # the query has continued from it
+            stored.append(ShownVersion(at, final=True))  # the query has continued from it
             if at.version not in held:
                 faults += partly
                 partly.clear()
@@ -94,7 +94,7 @@ def _versions(source: StateSource) -> tuple[list[Shown], list[str]]:
     return stored[::-1], faults[::-1]
 
 
-def _newest(source: StateSource, faults: list[str]) -> Shown:
+def _newest(source: StateSource, faults: list[str]) -> ShownVersion:
     """Return the version that readers show; if it is damaged, the newest one that is complete."""
     storage = source.read.storage
     try:
@@ -108,7 +108,7 @@ def _newest(source: StateSource, faults: list[str]) -> Shown:
             raise
         faults.append(str(fault))
         at = RunVersion(version=head.version, run_key=head.run_key)
-        return Shown(at, is_final(storage, at))
+        return ShownVersion(at, is_final(storage, at))
 
 
 def _show(

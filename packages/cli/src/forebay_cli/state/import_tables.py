@@ -21,7 +21,7 @@ from forebay_state_processor.importing.first_version import Imported, import_tab
 from forebay_state_processor.importing.replacing import Replaced, open_next_version, replace_version
 from forebay_state_processor.reading.key_text import keys_of
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
     from forebay_state_processor.importing.first_version import NewOperator
@@ -135,7 +135,7 @@ class _New:
         """Import the tables; return the result as plain data and as text."""
         assert self.query is not None
         assert self.uid is not None
-        at = ReadFrom.of(state_dir, query=self.query, uid=self.uid, conf=conf)
+        at = OperatorSource.of(state_dir, query=self.query, uid=self.uid, conf=conf)
         new = self._operator(at)
         with shown_progress() as progress:
             done = import_tables(
@@ -144,7 +144,7 @@ class _New:
         plain = attrs.asdict(done) | {"savepoint": self.savepoint}
         return plain, self._text(done)
 
-    def _operator(self, at: ReadFrom) -> NewOperator:
+    def _operator(self, at: OperatorSource) -> NewOperator:
         function = None if self.function is None else loaded_function(self.function)
         with self._alike(at) as like:
             return new_operator(
@@ -156,11 +156,11 @@ class _New:
             )
 
     @contextlib.contextmanager
-    def _alike(self, at: ReadFrom) -> Iterator[Snapshot | None]:
+    def _alike(self, at: OperatorSource) -> Iterator[Snapshot | None]:
         if self.like is None:
             yield None
             return
-        read = ReadFrom.with_settings(
+        read = OperatorSource.with_settings(
             at.storage.root, query=self.like, uid=self.like_uid or at.uid, settings=at.settings
         )
         with snapshot_of(read, read.choose(provisional=True)) as snapshot:
@@ -185,7 +185,12 @@ def _refuse_of_new(given: Mapping[str, Any]) -> None:
 
 
 def _replace(
-    read: ReadFrom, checkpoint: str, tables: Tables, removed: tuple[str, ...], *, dry_run: bool
+    read: OperatorSource,
+    checkpoint: str,
+    tables: Tables,
+    removed: tuple[str, ...],
+    *,
+    dry_run: bool,
 ) -> tuple[dict[str, Any], str]:
     """Replace a version; return the result as plain data and as text."""
     if not tables and not removed:

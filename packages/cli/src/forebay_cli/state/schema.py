@@ -15,7 +15,7 @@ from forebay_cli.output.report import json_option, print_json, print_table
 from forebay_cli.state.shown_state import finality_text
 from forebay_cli.state.source import StateSource, provisional_option, version_option
 from forebay_engine.stored import schema_check as schema
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.choosing.reader import VersionReader, open_version
 from forebay_engine.versions.format.key_types import KeyType, key_type_of
 from forebay_engine.versions.format.keyed_by import KeyedBy
@@ -27,7 +27,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_processor.reading.operator_state_rows import operator_states_of
 from forebay_state_processor.reading.snapshot import snapshot_of
 from forebay_state_processor.reading.stored_states import states_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 _FITS = (schema.COMPATIBLE, schema.NEW, schema.KEPT)
 _NO_CHECK: Final = schema.FunctionCheck(verdicts={}, changes={})
@@ -60,7 +60,7 @@ def show_schema(
     version: str | None,
     function: str | None,
     key: str | None,
-    read: ReadFrom,
+    read: OperatorSource,
     provisional: bool,
     sizes: bool,
     as_json: bool,
@@ -95,12 +95,12 @@ def show_schema(
             context.exit(DROPS)
 
 
-def _check(function: Any, reader: VersionReader, read: ReadFrom) -> schema.FunctionCheck:
+def _check(function: Any, reader: VersionReader, read: OperatorSource) -> schema.FunctionCheck:
     backend = plugins().backend(reader.manifests[0].backend)
     return schema.check_function(function, reader, backend, read.options_of(backend))
 
 
-def _sizes(read: ReadFrom, shown: Shown) -> Mapping[str, int]:
+def _sizes(read: OperatorSource, shown: ShownVersion) -> Mapping[str, int]:
     with snapshot_of(read, shown) as snapshot:
         found = snapshot.state_bytes()
     if found is None:
@@ -113,7 +113,7 @@ def _sizes(read: ReadFrom, shown: Shown) -> Mapping[str, int]:
 
 def _plain(
     reader: VersionReader,
-    shown: Shown,
+    shown: ShownVersion,
     check: schema.FunctionCheck,
     misfit: str,
     sizes: Mapping[str, int] | None,

@@ -17,10 +17,10 @@ from forebay_engine.versions.choosing.reader import open_version
 from forebay_state_processor.observing.key_groups import KeyGroups, key_groups_of
 from forebay_state_processor.reading.key_counts import keys_by_group
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
-    from forebay_engine.versions.choosing.finality import Shown
+    from forebay_engine.versions.choosing.finality import ShownVersion
     from forebay_engine.versions.format.manifest import Manifest
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.progress import Progress
@@ -95,7 +95,7 @@ def show_skew(
     *,
     version: str | None,
     provisional: bool,
-    read: ReadFrom,
+    read: OperatorSource,
     count_keys: bool,
     all_groups: bool,
     as_json: bool,
@@ -128,13 +128,13 @@ def show_skew(
     _show_groups(groups, keys, every=all_groups)
 
 
-def _counted(read: ReadFrom, shown: Shown, progress: Progress) -> Sequence[int]:
+def _counted(read: OperatorSource, shown: ShownVersion, progress: Progress) -> Sequence[int]:
     with snapshot_of(read, shown, show_expired=True) as snapshot:
         return keys_by_group(snapshot, progress=progress)
 
 
 def _plain(
-    shown: Shown,
+    shown: ShownVersion,
     shares: Sequence[Share],
     groups: KeyGroups,
     keys: Sequence[int] | None,

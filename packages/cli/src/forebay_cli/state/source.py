@@ -10,10 +10,10 @@ import attrs
 import click
 
 from forebay_cli.options.operators import operator_options
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_state_processor.reading.history_positions import START, Position
 from forebay_state_processor.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, version_named
+from forebay_state_processor.reading.version_choice import OperatorSource, version_named
 
 T = TypeVar("T")
 
@@ -25,11 +25,11 @@ NEWEST: Final = "the newest final version"
 class StateSource:
     """An operator, and which of its versions and data are shown."""
 
-    read: ReadFrom
+    read: OperatorSource
     provisional: bool
     show_expired: bool
 
-    def choose(self, version: str | None) -> Shown:
+    def choose(self, version: str | None) -> ShownVersion:
         """Return a version: a number, ``<number>@<run>``, a savepoint, or the newest one."""
         if version is not None and "@" in version:
             position = Position.parse(version)
@@ -37,9 +37,9 @@ class StateSource:
         named = None if version is None else version_named(version)
         return self.read.choose(named, provisional=self.provisional)
 
-    def choose_from_start(self, version: str | None) -> Shown:
+    def choose_from_start(self, version: str | None) -> ShownVersion:
         """Return a version; 0 is the empty version before the first micro-batch."""
-        return Shown(START.at, final=True) if version == "0" else self.choose(version)
+        return ShownVersion(START.at, final=True) if version == "0" else self.choose(version)
 
     def open(self, version: str | None) -> Snapshot:
         """Pin a version."""
@@ -66,7 +66,7 @@ def state_source(command: Callable[..., T]) -> Callable[..., T]:
     )
     @functools.wraps(command)
     def with_source(
-        *args: Any, read: ReadFrom, provisional: bool, show_expired: bool, **given: Any
+        *args: Any, read: OperatorSource, provisional: bool, show_expired: bool, **given: Any
     ) -> T:
         source = StateSource(read=read, provisional=provisional, show_expired=show_expired)
         return command(*args, source=source, **given)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
-    from forebay_state_processor.reading.version_choice import ReadFrom
+    from forebay_state_processor.reading.version_choice import OperatorSource
 
 
 @click.command("janitor")
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @json_option
 @operator_options
 def janitor(
-    *, retention: int, min_age: timedelta, read: ReadFrom, dry_run: bool, as_json: bool
+    *, retention: int, min_age: timedelta, read: OperatorSource, dry_run: bool, as_json: bool
 ) -> None:
     """Delete the parts of one operator's state that nobody can open any more."""
     sweep = _swept(read, retention, min_age, dry_run=dry_run)
@@ -68,7 +68,9 @@ def janitor(
         click.echo("a newer run of the query appeared: stopped early, run this again")
 
 
-def _swept(read: ReadFrom, retention: int, min_age: timedelta, *, dry_run: bool) -> JanitorPass:
+def _swept(
+    read: OperatorSource, retention: int, min_age: timedelta, *, dry_run: bool
+) -> JanitorPass:
     storage = read.storage
     epochs = list_epochs(storage)
     newest, version = epochs.newest(), newest_complete(storage, epochs)
@@ -86,7 +88,7 @@ def _swept(read: ReadFrom, retention: int, min_age: timedelta, *, dry_run: bool)
         return sweeper.sweep(version.version)
 
 
-def _clear(read: ReadFrom) -> None:
+def _clear(read: OperatorSource) -> None:
     """Have the backend that stores the operator delete what it holds outside its files."""
     with open_version(read.storage, uid=read.uid) as reader:
         name = reader.manifests[0].backend

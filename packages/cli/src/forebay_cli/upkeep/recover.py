@@ -18,7 +18,7 @@ from forebay_engine.versions.format.epochs import Epochs, list_epochs
 from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_processor.reading.feed import ChangeFeed
 from forebay_state_processor.reading.history_positions import Position
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
     from forebay_state_api.progress import Progress
@@ -30,7 +30,7 @@ _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "
 @click.option("--choose", metavar="RUN", help="The run whose timeline continues.")
 @json_option
 @operator_options
-def recover(*, choose: str | None, read: ReadFrom, as_json: bool) -> None:
+def recover(*, choose: str | None, read: OperatorSource, as_json: bool) -> None:
     """Print the timelines of an operator's state, or choose the one that continues.
 
     There are several after a checkpoint was copied or set back, and after two drivers ran at once.
@@ -67,7 +67,7 @@ def _chosen(heads: Sequence[Head], run_key: str) -> Head:
     return found[0]
 
 
-def _show(read: ReadFrom, heads: Sequence[Head], epochs: Epochs, *, as_json: bool) -> None:
+def _show(read: OperatorSource, heads: Sequence[Head], epochs: Epochs, *, as_json: bool) -> None:
     recovery = read_recovery(read.storage, epochs)
     first, *others = heads
     feed = ChangeFeed(read, provisional=True)

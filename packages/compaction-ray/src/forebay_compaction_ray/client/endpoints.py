@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from forebay_compaction_ray.addresses import address_of
-from forebay_compaction_ray.reread import Reread
+from forebay_compaction_ray.reloaded_value import ReloadedValue
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 
@@ -97,9 +97,9 @@ class Endpoints:
 
 def known_endpoints(
     storage: ObjectStorage, configured: Sequence[str], clock: Callable[[], float]
-) -> Reread[tuple[str, ...]]:
+) -> ReloadedValue[tuple[str, ...]]:
     """Return the effective addresses at any time; the ``configured`` ones before the first read."""
     endpoints = Endpoints(storage)
-    return Reread(
+    return ReloadedValue(
         lambda: endpoints.read().of(configured), REREAD_S, first=tuple(configured), clock=clock
     )

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 
 import grpc
 
-from forebay_compaction_ray.client.lifecycle import Call, Reach
+from forebay_compaction_ray.client.lifecycle import CallEvent, ConnectionState
 from forebay_compaction_ray.credentials import Credentials
 from forebay_compaction_ray.messages import Greeting, Hello, JobView, Submission
 from forebay_compaction_ray.protocol import (
@@ -78,7 +78,7 @@ class Gateway:
         self._timeout_s: Final = timeout_s
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._reach = Reach.UP
+        self._reach = ConnectionState.UP
         self._complaint = ""
         """Why the gateway rests."""
         self._rest_s = _FIRST_REST_S
@@ -118,7 +118,7 @@ class Gateway:
     def close(self) -> None:
         """Close the channel; all calls, including those in progress, fail as unreachable."""
         with self._lock:
-            self._reach = self._reach.after(Call.CLOSE)
+            self._reach = self._reach.after(CallEvent.CLOSE)
             self._drop_channel()
 
     def _ask(
@@ -161,7 +161,7 @@ class Gateway:
 
     def _answered(self) -> None:
         with self._lock:
-            self._reach, self._rest_s = self._reach.after(Call.ANSWERED), _FIRST_REST_S
+            self._reach, self._rest_s = self._reach.after(CallEvent.ANSWERED), _FIRST_REST_S
 
     def _unreachable_error(self, channel: grpc.Channel, what: str) -> UnreachableError:
         """Return the error of a call that no gateway answered, and give up its connection.
@@ -172,7 +172,7 @@ class Gateway:
         with self._lock:
             if channel is self._channel:
                 self._drop_channel()
-                self._reach, self._complaint = self._reach.after(Call.SILENT), complaint
+                self._reach, self._complaint = self._reach.after(CallEvent.SILENT), complaint
                 self._rested_s = self._clock() + self._rest_s
                 self._rest_s = min(_LONGEST_REST_S, 2 * self._rest_s)
         return UnreachableError(complaint, transient=True)
@@ -180,13 +180,13 @@ class Gateway:
     def _connected(self) -> grpc.Channel:
         """Return a channel with the credentials of the moment; raises while the gateway rests."""
         with self._lock:
-            if self._reach is Reach.CLOSED:
+            if self._reach is ConnectionState.CLOSED:
                 raise UnreachableError(f"the connection to the gateway {self.address} was closed")
             former, self._credentials = self._credentials, self._security()
             if self._credentials != former:
                 self._drop_channel()
-                self._reach = self._reach.after(Call.RENEWED)
-            if self._reach is Reach.RESTING:
+                self._reach = self._reach.after(CallEvent.RENEWED)
+            if self._reach is ConnectionState.RESTING:
                 if (now := self._clock()) < self._rested_s:
                     raise UnreachableError(self._complaint, transient=True)
                 self._rested_s = now + self._rest_s  # meanwhile no other caller tries it

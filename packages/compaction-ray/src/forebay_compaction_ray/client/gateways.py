@@ -12,10 +12,10 @@ from typing import Final
 from cachetools import TTLCache
 
 from forebay_compaction_ray import storage_mark
+from forebay_compaction_ray.client.client_context import ClientContext
 from forebay_compaction_ray.client.endpoints import known_endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.client.lifecycle import Kind, Trouble
-from forebay_compaction_ray.client.surroundings import Surroundings
+from forebay_compaction_ray.client.lifecycle import Trouble, TroubleKind
 from forebay_compaction_ray.messages import Greeting, Submission
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError
 from forebay_state_api.errors import CorruptStateError, StorageError
@@ -26,11 +26,11 @@ _QUIET_S: Final = 60.0
 """Seconds between two lines of the log about one gateway."""
 _MOST_QUIET: Final = 1024
 _MEANINGS: Final = {
-    "queue_full": (Kind.BUSY, "refused"),
-    "too_large": (Kind.NEVER, "limits"),
-    "unknown_storage": (Kind.NEVER, "storage"),
-    "another_directory": (Kind.NEVER, "storage"),
-    "mark_unread": (Kind.AWAY, "storage"),
+    "queue_full": (TroubleKind.BUSY, "refused"),
+    "too_large": (TroubleKind.NEVER, "limits"),
+    "unknown_storage": (TroubleKind.NEVER, "storage"),
+    "another_directory": (TroubleKind.NEVER, "storage"),
+    "mark_unread": (TroubleKind.AWAY, "storage"),
 }
 """Code of a refusal → its trouble, and the cause of a fallback; other refusals are temporary."""
 
@@ -38,7 +38,7 @@ _MEANINGS: Final = {
 class Gateways:
     """Opens connections to the effective gateways, and asks them in turn. Thread-safe."""
 
-    def __init__(self, here: Surroundings, answer_s: float) -> None:
+    def __init__(self, here: ClientContext, answer_s: float) -> None:
         """``answer_s`` is the longest wait for a connection and an answer."""
         self.endpoints: Final = known_endpoints(here.storage, here.options.addresses, here.clock)
         """Returns the addresses of the effective gateways."""
@@ -87,9 +87,9 @@ class Gateways:
         where = (gateway.address,)
         if isinstance(error, UnreachableError):
             self._here.counts.add("unreachable")
-            return Trouble(Kind.AWAY, str(error), "unreachable", where)
+            return Trouble(TroubleKind.AWAY, str(error), "unreachable", where)
         self._here.counts.add("refused")
-        kind, cause = _MEANINGS.get(error.code, (Kind.AWAY, "refused"))
+        kind, cause = _MEANINGS.get(error.code, (TroubleKind.AWAY, "refused"))
         return Trouble(kind, f"the gateway {gateway.address} refuses it: {error}", cause, where)
 
     def release(self, job_id: str, address: str = "") -> None:

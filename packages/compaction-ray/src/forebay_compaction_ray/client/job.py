@@ -17,18 +17,18 @@ from typing import Final
 
 import attrs
 
+from forebay_compaction_ray.client.client_context import ClientContext
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.gateways import Gateways
 from forebay_compaction_ray.client.lifecycle import (
     Event,
-    Kind,
     Patience,
     State,
     Trouble,
+    TroubleKind,
     combined,
     next_state,
 )
-from forebay_compaction_ray.client.surroundings import Surroundings
 from forebay_compaction_ray.messages import TAKEN_PREFIX, Greeting, JobView, Submission
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_engine.compaction.local_service import run_here
@@ -84,7 +84,7 @@ class TrackedJob:
     """A job and its state. `run` advances it, on one thread; any thread may read it or end it."""
 
     def __init__(
-        self, job_id: str, job: CompactionJob | None, here: Surroundings, gateways: Gateways
+        self, job_id: str, job: CompactionJob | None, here: ClientContext, gateways: Gateways
     ) -> None:
         """``job`` is ``None`` if another process submitted it."""
         self.id: Final = job_id
@@ -105,7 +105,7 @@ class TrackedJob:
         """Workers that have not done it, with what each reported."""
         self._are_inputs_intact = False
         """Whether this process has read all inputs."""
-        self._so_far = Trouble(Kind.NEVER, "it waited for a thread", "queue")
+        self._so_far = Trouble(TroubleKind.NEVER, "it waited for a thread", "queue")
         """The last trouble, for when its time is over."""
         self._pause_s = _FIRST_PAUSE_S
         self._actions: Final[Mapping[State, Callable[[], Step | Trouble]]] = {
@@ -159,7 +159,7 @@ class TrackedJob:
         if patience.left_s(queued=True) <= 0:
             return self._so_far
         if here.options.fall_back and patience.tries > here.options.request_retries:
-            return Trouble(Kind.FAILED, f"{patience.tries} attempts have failed", "attempts")
+            return Trouble(TroubleKind.FAILED, f"{patience.tries} attempts have failed", "attempts")
         if not (gateways := self._gateways.in_turn()):  # they were removed on purpose
             here.counts.add("no_endpoint")
             return Step(Event.FALL_BACK)
@@ -172,7 +172,7 @@ class TrackedJob:
             elif isinstance(found, Trouble):
                 troubles.append(found)
             else:
-                self._gateways.warn(*(t for t in troubles if t.kind is not Kind.BUSY))
+                self._gateways.warn(*(t for t in troubles if t.kind is not TroubleKind.BUSY))
                 return found
         return combined(troubles)
 
@@ -199,7 +199,7 @@ class TrackedJob:
             where = f"{'in the queue of' if queued else 'at'} {self.address}"
             why = f"it was not done after {patience.waited_s:.0f} s, and is {where}"
             self._gateways.release(self.id, self.address)
-            return Trouble(Kind.NEVER, why, "queue")
+            return Trouble(TroubleKind.NEVER, why, "queue")
         if queued and self.job is not None and (moved := self._moved(gateway)):
             return moved
         try:
@@ -324,10 +324,10 @@ class TrackedJob:
             here.counts.add(f"fallbacks:{trouble.cause}")
             self._log_trouble(f"compaction {self.id} runs in this process: ", trouble)
             return Step(event)
-        if trouble.kind is Kind.FAILED:
+        if trouble.kind is TroubleKind.FAILED:
             here.counts.add("retries")
         self._log_trouble(f"compaction {self.id} is tried again: ", trouble)
-        self._so_far = attrs.evolve(trouble, kind=Kind.NEVER)
+        self._so_far = attrs.evolve(trouble, kind=TroubleKind.NEVER)
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
         left_s = max(0.0, patience.left_s(queued=True))
         self.wait(lambda state: state.ended, min(pause_s, left_s))
@@ -362,7 +362,7 @@ class TrackedJob:
         self._patience.tries += 1
         self._here.counts.add("lost")
         _log.info("compaction %s: %s", self.id, why)
-        return Trouble(Kind.FAILED, why, "attempts")
+        return Trouble(TroubleKind.FAILED, why, "attempts")
 
     # -- helpers ------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def next_state(state: State, event: Event) -> State:
     return event.leads_to
 
 
-class Reach(enum.Enum):
+class ConnectionState(enum.Enum):
     """The state of the connection to a gateway."""
 
     UP = "up"
@@ -102,21 +102,21 @@ class Reach(enum.Enum):
     """The last call had no answer: calls fail at once, until one of them tries it again."""
     CLOSED = "closed"
 
-    def after(self, call: Call) -> Reach:
+    def after(self, call: CallEvent) -> ConnectionState:
         """Return the state after an event; a closed connection stays closed."""
-        return self if self is Reach.CLOSED else call.value
+        return self if self is ConnectionState.CLOSED else call.value
 
 
-class Call(enum.Enum):
+class CallEvent(enum.Enum):
     """An event of the connection to a gateway, and the state that follows."""
 
-    ANSWERED = RENEWED = Reach.UP
+    ANSWERED = RENEWED = ConnectionState.UP
     """A call was answered, or the next one has other credentials."""
-    SILENT = Reach.RESTING
-    CLOSE = Reach.CLOSED
+    SILENT = ConnectionState.RESTING
+    CLOSE = ConnectionState.CLOSED
 
 
-class Kind(enum.IntEnum):
+class TroubleKind(enum.IntEnum):
     """The kinds of trouble. Of the troubles of several gateways the least one counts."""
 
     FAILED = 0
@@ -133,7 +133,7 @@ class Kind(enum.IntEnum):
 class Trouble:
     """The reason why no gateway has taken a job."""
 
-    kind: Kind
+    kind: TroubleKind
     why: str
     cause: str
     """The cause as in `EVENTS`, after ``fallbacks:``."""
@@ -180,10 +180,10 @@ class Patience:
             return Event.AGAIN
         return Event.FALL_BACK if self.options.fall_back else Event.FAIL
 
-    def _may_wait(self, kind: Kind) -> bool:
+    def _may_wait(self, kind: TroubleKind) -> bool:
         fall_back = self.options.fall_back
-        if kind is Kind.FAILED:
+        if kind is TroubleKind.FAILED:
             in_time = not fall_back and self.waited_s < self.options.queue_timeout_s
             return self.tries <= self.options.request_retries or in_time
-        waits = kind is Kind.BUSY or (kind is Kind.AWAY and not fall_back)
+        waits = kind is TroubleKind.BUSY or (kind is TroubleKind.AWAY and not fall_back)
         return waits and self.left_s(queued=True) > 0

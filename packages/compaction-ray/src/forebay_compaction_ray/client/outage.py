@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from forebay_compaction_ray.client.lifecycle import Kind, Trouble
+from forebay_compaction_ray.client.lifecycle import Trouble, TroubleKind
 from forebay_compaction_ray.options import KEYS, RemoteOptions
 from forebay_state_api.contract.compaction_service import ServiceOutage
 
@@ -50,7 +50,7 @@ class Outage:
     def note(self, trouble: Trouble) -> bool:
         """Record why a job reached no worker; return whether this concerns all jobs."""
         cure = _CURES.get(trouble.cause)
-        if cure is None or trouble.kind is Kind.BUSY:
+        if cure is None or trouble.kind is TroubleKind.BUSY:
             return False
         why = f"{trouble.why.rstrip('.')}. {self._meanwhile}. {cure}"
         with self._lock:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from forebay_compaction_ray.client.client_context import ClientContext
 from forebay_compaction_ray.client.gateway import ANSWER_S
 from forebay_compaction_ray.client.gateways import Gateways
 from forebay_compaction_ray.client.job import TrackedJob
 from forebay_compaction_ray.client.lifecycle import Event, State
-from forebay_compaction_ray.client.surroundings import Surroundings
 from forebay_compaction_ray.events import key_of
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_state_api.contract import CONTRACT_VERSION
@@ -68,7 +68,7 @@ class RemoteCompactionService(CompactionService):
 
         ``answer_s`` is the longest wait for a connection and an answer of a gateway.
         """
-        self._here: Final = Surroundings(
+        self._here: Final = ClientContext(
             storage=storage,
             options=options,
             find_compactor=find_compactor or plugins().compactor,

@@ -17,19 +17,21 @@ from prometheus_client import (
 from forebay_compaction_ray.events import REPORTED, shown
 from forebay_compaction_ray.messages import Outcome
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.metrics import Kind, Metric, Unit
+from forebay_state_api.metrics import Metric, MetricKind, MetricUnit
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # they double the number of series
 
 
-def _metric(what: str, kind: Kind, meaning: str, *labels: str, unit: Unit = Unit.COUNT) -> Metric:
+def _metric(
+    what: str, kind: MetricKind, meaning: str, *labels: str, unit: MetricUnit = MetricUnit.COUNT
+) -> Metric:
     return Metric(
         area="compaction", what=what, kind=kind, meaning=meaning, unit=unit, labels=labels
     )
 
 
-def _counter(what: str, meaning: str, *labels: str, unit: Unit = Unit.COUNT) -> Metric:
-    return _metric(what, Kind.COUNTER, meaning, *labels, unit=unit)
+def _counter(what: str, meaning: str, *labels: str, unit: MetricUnit = MetricUnit.COUNT) -> Metric:
+    return _metric(what, MetricKind.COUNTER, meaning, *labels, unit=unit)
 
 
 GATEWAY: Final = (
@@ -48,12 +50,17 @@ GATEWAY: Final = (
         "cause",
     ),
     _counter("jobs_aborted", "Jobs that were asked to stop, by cause.", "cause"),
-    _metric("jobs_queued", Kind.GAUGE, "Waiting jobs."),
-    _metric("queue", Kind.HISTOGRAM, "Time that jobs waited for a worker.", unit=Unit.SECONDS),
-    _metric("run", Kind.HISTOGRAM, "Time that jobs ran.", unit=Unit.SECONDS),
-    _counter("cpu", "CPU time of jobs.", unit=Unit.SECONDS),
-    _counter("read", "Bytes that jobs have read.", unit=Unit.BYTES),
-    _counter("written", "Bytes that jobs have written.", unit=Unit.BYTES),
+    _metric("jobs_queued", MetricKind.GAUGE, "Waiting jobs."),
+    _metric(
+        "queue",
+        MetricKind.HISTOGRAM,
+        "Time that jobs waited for a worker.",
+        unit=MetricUnit.SECONDS,
+    ),
+    _metric("run", MetricKind.HISTOGRAM, "Time that jobs ran.", unit=MetricUnit.SECONDS),
+    _counter("cpu", "CPU time of jobs.", unit=MetricUnit.SECONDS),
+    _counter("read", "Bytes that jobs have read.", unit=MetricUnit.BYTES),
+    _counter("written", "Bytes that jobs have written.", unit=MetricUnit.BYTES),
     _counter("entries_read", "Entries that jobs have read."),
     _counter(
         "entries_dropped",
@@ -63,7 +70,7 @@ GATEWAY: Final = (
         "cause",
     ),
     *REPORTED,
-    _metric("workers", Kind.GAUGE, "Workers, by state.", "state"),
+    _metric("workers", MetricKind.GAUGE, "Workers, by state.", "state"),
     _counter("worker_restarts", "Workers that died or were killed."),
 )
 """All metrics of a gateway."""
@@ -123,7 +130,7 @@ class Metrics:
 
     def _collector(self, metric: Metric) -> Any:
         given: dict[str, Any] = {"labelnames": metric.labels, "registry": self.registry}
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             return Histogram(metric.name, metric.meaning, buckets=_BUCKETS_S, **given)
-        kind = Counter if metric.kind is Kind.COUNTER else Gauge
+        kind = Counter if metric.kind is MetricKind.COUNTER else Gauge
         return kind(metric.name, metric.meaning, **given)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from forebay_compaction_ray import storage_mark
-from forebay_compaction_ray.gateway.shared import Shared
+from forebay_compaction_ray.gateway.single_flight import SingleFlight
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import StorageError
@@ -37,7 +37,7 @@ class GatewayStorages:
         self._open: Final = open_
         self._answers: Final[dict[str, asyncio.Future[str | None]]] = {}
         """Name → the answer of a storage that is waited for."""
-        self._looks: Final = Shared(self._look_at_all)
+        self._looks: Final = SingleFlight(self._look_at_all)
 
     @property
     def unusable(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ import attrs
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
-from forebay_compaction_ray.gateway.shared import Shared
+from forebay_compaction_ray.gateway.single_flight import SingleFlight
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_handle import WorkerHandle, WorkerLostError
 from forebay_compaction_ray.gateway.workers import GatewayJob, Worker, WorkerPhase
@@ -56,7 +56,7 @@ class WorkerSet:
         self._lost: Final = lost
         self._numbers: Final = itertools.count()
         self.workers: Final[dict[str, Worker]] = {}
-        self._looks: Final = Shared(self._look_at_all)
+        self._looks: Final = SingleFlight(self._look_at_all)
         self._looks_soon = False
         self.formats: set[str] = set()
         """File formats that some present or past worker can compact."""

@@ -17,7 +17,7 @@ from forebay_compaction_ray.gateway.workers import POLICIES
 from forebay_compaction_ray.ray_server.orders import Orders
 from forebay_compaction_ray.ray_server.pool import worker_starter
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_compaction_ray.reread import Reread
+from forebay_compaction_ray.reloaded_value import ReloadedValue
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class GatewayActor:
         spec = self._spec
         if spec.metrics_port is not None and self._metrics is None:
             self._metrics = self._core.metrics.serve(spec.host, spec.metrics_port)
-        security = Reread(spec.security.read, REREAD_S)
+        security = ReloadedValue(spec.security.read, REREAD_S)
         self._server = GatewayServer(self._core, security, self._orders.write)
         return await self._server.start(spec.host, spec.port)
 

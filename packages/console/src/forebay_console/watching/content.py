@@ -22,7 +22,7 @@ from forebay_state_processor.reading.history_positions import Position, is_store
 from forebay_state_processor.reading.key_text import keys_of
 from forebay_state_processor.reading.look_up import found_rows, namespace_of
 from forebay_state_processor.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
     from forebay_console.watching.operator import WatchedOperator
@@ -75,7 +75,7 @@ class ContentReader:
     ) -> None:
         stored = operator.stored
         self._known_sizes: Final = operator.sizes
-        self._source: Final = ReadFrom(
+        self._source: Final = OperatorSource(
             storage=operator.storage, query=stored.query, uid=stored.uid, settings=settings
         )
         self._now: Final = now

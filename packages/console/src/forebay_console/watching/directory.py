@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from forebay_console.watching.operator import OperatorView, WatchedOperator
-from forebay_console.watching.refreshed_value import Fresh
+from forebay_console.watching.refreshed_value import RefreshedValue
 from forebay_state_processor.observing import FoundOperators, StoredOperator, find_operators
 from forebay_state_processor.observing.directory import look_at
 
@@ -22,7 +22,7 @@ OPERATORS_S: Final = 5.0
 
 
 @attrs.frozen(kw_only=True)
-class Looks:
+class DirectoryViews:
     """The result of one refresh of a state directory."""
 
     operators: Mapping[StoredOperator, OperatorView | Exception]
@@ -52,7 +52,7 @@ class StateDirectory:
         self.root: Final = root
         self.settings: Final = settings
         self._ttl_s: Final = ttl_s
-        self._found: Final = Fresh(self._find, operators_s)
+        self._found: Final = RefreshedValue(self._find, operators_s)
         self._lock: Final = threading.Lock()
         self._watched: Mapping[StoredOperator, WatchedOperator] = {}
 
@@ -68,11 +68,11 @@ class StateDirectory:
         """
         return list(self._watched_of(self._found.get()).values())
 
-    def looks(self) -> Looks:
+    def looks(self) -> DirectoryViews:
         """Look at all operators. Raises the error of listing them if no query can be listed."""
         found = self._found.get()
         operators = look_at(self.root, self._watched_of(found), WatchedOperator.look)
-        return Looks(operators=operators, unlisted=found.unlisted)
+        return DirectoryViews(operators=operators, unlisted=found.unlisted)
 
     def unlisted(self) -> Mapping[str, Exception]:
         """Return query → why its operators could not be listed."""

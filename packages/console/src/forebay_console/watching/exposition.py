@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 
 from forebay_console.watching.operator import HISTORY
 from forebay_engine.versions.format.figures import COUNTS
-from forebay_state_api.metrics import KEYED, Kind, Phase
+from forebay_state_api.metrics import KEYED, MetricKind, Phase
 from forebay_state_processor.observing.directory import seen
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class StateDirectoryCollector(Collector):
 
 
 def _family(metric: Definition, totals: Iterable[tuple[StoredOperator, OperatorTotals]]) -> Metric:
-    counter = metric.kind is Kind.COUNTER
+    counter = metric.kind is MetricKind.COUNTER
     kind = CounterMetricFamily if counter else GaugeMetricFamily
     labels = [*_LABELS, *metric.labels]
     family = kind(metric.name.removesuffix("_total"), metric.meaning, labels=labels)
@@ -204,6 +204,6 @@ def _samples(metric: Definition, found: OperatorTotals) -> Iterator[tuple[tuple[
                 yield (phase.value,), found.phase_ms[phase.value] / 1_000
         return
     newest: Mapping[str, int] = found.newest.counts if found.newest else {}
-    numbers = found.counts if metric.kind is Kind.COUNTER else newest
+    numbers = found.counts if metric.kind is MetricKind.COUNTER else newest
     if metric.key in numbers:
         yield (), numbers[metric.key]

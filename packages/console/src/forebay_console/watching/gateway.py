@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_console.watching.refreshed_value import Fresh
+from forebay_console.watching.refreshed_value import RefreshedValue
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class WatchedGateway:
     def __init__(self, gateway: Gateway, *, ttl_s: float) -> None:
         self.address: Final = gateway.address
         self._gateway: Final = gateway
-        self._view: Final = Fresh(self._ask, ttl_s)
+        self._view: Final = RefreshedValue(self._ask, ttl_s)
 
     @classmethod
     def at(

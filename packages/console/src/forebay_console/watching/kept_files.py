@@ -46,7 +46,7 @@ class ReaderPin:
 
 
 @attrs.frozen(kw_only=True)
-class Kept:
+class KeptFiles:
     """The savepoints, forks and readers that keep files of an operator."""
 
     savepoints: Sequence[Savepoint]
@@ -56,7 +56,7 @@ class Kept:
     """Folders of the operators whose files this one needs, as a fork does."""
 
 
-class KeptReader:
+class KeptFilesReader:
     """Reads savepoints and pins, each object once: they never change."""
 
     def __init__(self, storage: ObjectStorage, uid: str) -> None:
@@ -65,11 +65,11 @@ class KeptReader:
         self._uid: Final = uid
         self._read: Final[LRUCache[tuple[str, datetime], Any]] = LRUCache(_OBJECTS)
 
-    def kept(self, listing: OperatorListing, now: datetime) -> Kept:
+    def kept(self, listing: OperatorListing, now: datetime) -> KeptFiles:
         """Return the kept files in the newest listing, as of ``now``."""
         saved = (self._once(info, self._savepoint) for info in listing.below(layout.SAVEPOINTS))
         sources = {self._once(info, self._source) for info in listing.below(layout.SOURCES)}
-        return Kept(
+        return KeptFiles(
             savepoints=sorted((s for s in saved if s), key=lambda one: one.name),
             forks=self._forks(listing),
             readers=[

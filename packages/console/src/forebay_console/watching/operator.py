@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_console.watching.kept_files import Kept, KeptReader
-from forebay_console.watching.refreshed_value import Fresh
+from forebay_console.watching.kept_files import KeptFiles, KeptFilesReader
+from forebay_console.watching.refreshed_value import RefreshedValue
 from forebay_console.watching.sizes import KnownSizes
 from forebay_console.watching.summaries import Summaries, VersionSummary
 from forebay_state_processor import observing
@@ -55,7 +55,7 @@ class OperatorView(observing.OperatorView):
         """Return manifests by name; empty if they are not stored any more."""
         return self.operator.manifests(names)
 
-    def kept(self) -> Kept:
+    def kept(self) -> KeptFiles:
         """Return the objects that keep the operator's files."""
         return self.operator.kept(self.listing)
 
@@ -85,12 +85,12 @@ class WatchedOperator(OperatorWatch):
         super().__init__(stored.storage(root), most_manifests=_MANIFESTS)
         self.stored: Final = stored
         self.sizes: Final = KnownSizes(ttl_s, now)
-        self._view: Final = Fresh(self._look, ttl_s, now)
+        self._view: Final = RefreshedValue(self._look, ttl_s, now)
         self._now: Final = now
         self._looked_at = now()
         self._caches: Final = threading.Lock()
         self._summaries: Final = Summaries()
-        self._kept: Final = KeptReader(self.storage, stored.uid)
+        self._kept: Final = KeptFilesReader(self.storage, stored.uid)
 
     def look(self) -> OperatorView:
         """Return the operator as the newest listing shows it. Raises the errors of storage."""
@@ -101,7 +101,7 @@ class WatchedOperator(OperatorWatch):
         with self._caches:
             return self._summaries.of(versions)
 
-    def kept(self, listing: OperatorListing) -> Kept:
+    def kept(self, listing: OperatorListing) -> KeptFiles:
         """Return the objects that keep the operator's files."""
         with self._caches:
             return self._kept.kept(listing, datetime.now(UTC))

@@ -15,7 +15,7 @@ _REST: Final = 4.0
 fifth of the time, however much is stored."""
 
 
-class Fresh(Generic[T]):
+class RefreshedValue(Generic[T]):
     """Keeps what ``read`` returned for ``ttl_s`` seconds.
 
     Viewers who ask at the same time share one read, or its error: storage gets as many requests

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from cachetools import LRUCache
 
-from forebay_console.watching.refreshed_value import Fresh
+from forebay_console.watching.refreshed_value import RefreshedValue
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class KnownSizes:
     """The sizes of the versions that viewers asked for last. Thread-safe.
 
     One version is read at a time; a request for another one waits for `_WAIT_S`. Errors are shared
-    as in `Fresh`, and sizes are read once.
+    as in `RefreshedValue`, and sizes are read once.
     """
 
     def __init__(self, ttl_s: float, now: Callable[[], float]) -> None:
@@ -45,7 +45,9 @@ class KnownSizes:
         self._now: Final = now
         self._reading: Final = threading.Lock()
         self._lock: Final = threading.Lock()
-        self._known: Final[LRUCache[int, tuple[str, Fresh[StateSizes]]]] = LRUCache(_VERSIONS)
+        self._known: Final[LRUCache[int, tuple[str, RefreshedValue[StateSizes]]]] = LRUCache(
+            _VERSIONS
+        )
         """Version → its run and its sizes."""
 
     def of(
@@ -62,7 +64,9 @@ class KnownSizes:
         with self._lock:
             run, fresh = self._known.get(number, ("", None))
             if version is not None and (fresh is None or run != version.run_key):
-                fresh = Fresh(cache(partial(self._read, version, read)), self._ttl_s, self._now)
+                fresh = RefreshedValue(
+                    cache(partial(self._read, version, read)), self._ttl_s, self._now
+                )
                 self._known[number] = version.run_key, fresh
         if fresh is None:
             raise ConfigurationError(

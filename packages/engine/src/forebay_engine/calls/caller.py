@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
+from forebay_engine.calls.call_permits import CallPermit, CallPermits
 from forebay_engine.calls.current_call import CURRENT
 from forebay_engine.calls.operator_clients import is_closed
-from forebay_engine.calls.places import CallPlace, CallPlaces
 from forebay_engine.calls.rate import RateLimiter
 from forebay_engine.calls.retry import RecordTries, RetryPolicy, later
 from forebay_engine.calls.worker_slots import NEVER, Sweeper, WorkerSlot
@@ -70,7 +70,7 @@ class Caller:
         clock: Callable[[], float],
         describe: Callable[[int], str],
         ready: Callable[[], Awaitable[None]] | None = None,
-        places: CallPlaces | None = None,
+        places: CallPermits | None = None,
     ) -> None:
         """Prepare the caller; the parameters are documented at `CallEngine`.
 
@@ -313,7 +313,7 @@ class Caller:
             task.add_done_callback(lambda done: self._hedge_done(slot, done, place))
             return task
 
-        async def second(place: CallPlace | None) -> Any:
+        async def second(place: CallPermit | None) -> Any:
             if fixed is not None:
                 CURRENT.set(fixed)
             try:
@@ -327,7 +327,7 @@ class Caller:
             self._sweeper.arm(at)
 
     def _hedge_done(
-        self, slot: WorkerSlot, task: asyncio.Task[Any], place: CallPlace | None
+        self, slot: WorkerSlot, task: asyncio.Task[Any], place: CallPermit | None
     ) -> None:
         self._hedged.discard(task)
         if place is not None:
@@ -380,7 +380,7 @@ class Caller:
         await asyncio.gather(*self._hedged, return_exceptions=True)
 
 
-def _running(tried: Awaitable[Any], place: CallPlace | None) -> Awaitable[Any]:
+def _running(tried: Awaitable[Any], place: CallPermit | None) -> Awaitable[Any]:
     return tried if place is None else place.running(tried)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.metrics import Kind, Metric, Unit
+from forebay_state_api.metrics import Metric, MetricKind, MetricUnit
 from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.fields import definition
 from forebay_state_api.metrics.keyed import READ_BOUNDS
@@ -21,13 +21,13 @@ def _metric(field: attrs.Attribute[Any]) -> Metric:
         return Metric(
             area="wait",
             what="try",
-            kind=Kind.HISTOGRAM,
-            unit=Unit.SECONDS,
+            kind=MetricKind.HISTOGRAM,
+            unit=MetricUnit.SECONDS,
             meaning="Tries that took at most this time.",
             labels=("le",),
             values=READ_BOUNDS,
         )
-    unit = Unit.SECONDS if field.name.endswith(_SECONDS) else Unit.COUNT
+    unit = MetricUnit.SECONDS if field.name.endswith(_SECONDS) else MetricUnit.COUNT
     return definition(field, area="wait", what=field.name.removesuffix(_SECONDS), unit=unit)
 
 

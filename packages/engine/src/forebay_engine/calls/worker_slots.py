@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from forebay_engine.calls.call_permits import CallPermit
 from forebay_engine.calls.current_call import Call
-from forebay_engine.calls.places import CallPlace
 
 NEVER: Final = float("inf")
 
@@ -44,7 +44,7 @@ class WorkerSlot:
         self.attempt = 1
         self.client: Any = None
         """The client that the last guarded call got."""
-        self.place: CallPlace | None = None
+        self.place: CallPermit | None = None
         """The place of the current try, where places bound the calls in flight."""
         self.deadline = NEVER
         self.expired = False

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_engine.calls.call_permits import CallPermit, CallPermits
 from forebay_engine.calls.caller import Caller, ReplaceableClient
-from forebay_engine.calls.places import CallPlace, CallPlaces
 from forebay_engine.calls.worker_slots import Sweeper, WorkerSlot
 from forebay_engine.execution.waiting_lines import waiting_lines
 from forebay_state_api.calls.declared import Calls
@@ -114,7 +114,7 @@ class RecordCalls:
         self._scheduler = scheduler
         self._stand_in = calls.stand_in
         self._slots: set[WorkerSlot] = set()
-        self._places = None if in_flight is None else CallPlaces(in_flight)
+        self._places = None if in_flight is None else CallPermits(in_flight)
         clock = scheduler.awaits.loop.time
         self._sweeper = Sweeper(self._slots, clock)
         self._caller = _RecordCaller(
@@ -172,7 +172,7 @@ class RecordCalls:
         return self.counts
 
 
-def _described(place: CallPlace) -> str:
+def _described(place: CallPermit) -> str:
     """Return whose place it is, and the line where the call waits."""
     one: CallTry = place.argument
     lines = waiting_lines(place.steps)[-1:]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_engine.versions.choosing import fencing, opening
 from forebay_engine.versions.choosing.forks import ForkSource
-from forebay_engine.versions.choosing.timeline_choice import Entering
+from forebay_engine.versions.choosing.timeline_choice import StartingTask
 from forebay_engine.versions.commit import check_subtask, committed_fields, mark, merged
 from forebay_engine.versions.format.epochs import RunVersion
 from forebay_engine.versions.format.folder import OperatorStorage
@@ -85,7 +85,7 @@ class OperatorVersions:
         it is kept under other key columns, `CorruptStateError` when the version to be opened is
         incomplete, or missing.
         """
-        entering = Entering(
+        entering = StartingTask(
             run=run,
             batch_id=batch_id,
             uid=self.uid,
@@ -192,7 +192,7 @@ class TaskVersion:
     def __init__(  # noqa: PLR0917 - one caller
         self,
         operator: OperatorVersions,
-        entering: Entering,
+        entering: StartingTask,
         made: Coordinates,
         opened: _Opened,
         now_us: int,

@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.metrics import KEYED, Level
+from forebay_state_api.metrics import KEYED, MetricLevel
 
 _log = logging.getLogger(__name__)
 
 COLUMN: Final = "__forebay_figures"
 
-_INFO: Final = [metric for metric in KEYED if metric.level is Level.INFO]
+_INFO: Final = [metric for metric in KEYED if metric.level is MetricLevel.INFO]
 
 SUMS: Final = [key for one in _INFO if one.add is operator.add for key in one.keys]
 """Keys whose numbers add up over the subtasks."""

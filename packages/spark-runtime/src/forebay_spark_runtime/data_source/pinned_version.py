@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.choosing.pins import renew_pin
 from forebay_spark_runtime.arrow.spark_types import spark_schema
 from forebay_spark_runtime.data_source.options import ReadOptions
@@ -22,7 +22,7 @@ from forebay_state_processor.reading import ALL, Position, Snapshot
 from forebay_state_processor.reading.history_positions import is_stored
 from forebay_state_processor.reading.json_keys import keys_from_json, namespace_from_json
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 from forebay_state_processor.reading.version_content import VersionPart
 
 
@@ -128,7 +128,7 @@ class PinnedVersion:
         try:
             return snapshot_of(
                 source,
-                Shown(self.position.at, self.final),
+                ShownVersion(self.position.at, self.final),
                 lease=self.options.lease,
                 show_expired=self.options.show_expired,
                 part=VersionPart(groups, self.now_us),
@@ -136,7 +136,7 @@ class PinnedVersion:
         except VersionGoneError as error:
             raise self._gone_error(source) from error
 
-    def _gone_error(self, source: ReadFrom) -> VersionGoneError:
+    def _gone_error(self, source: OperatorSource) -> VersionGoneError:
         return source.version_gone_error(
             self.position.at,
             f"load() chose it, and it was not read for {self.options.lease}, so that its pin "
@@ -159,8 +159,10 @@ def rows(
     return snapshot.table(keys=keys, namespace=namespace)
 
 
-def _source(options: ReadOptions) -> ReadFrom:
-    return ReadFrom.of(options.state_dir, query=options.query, uid=options.uid, conf=options.conf)
+def _source(options: ReadOptions) -> OperatorSource:
+    return OperatorSource.of(
+        options.state_dir, query=options.query, uid=options.uid, conf=options.conf
+    )
 
 
 def _checked(schema: StructType) -> StructType:

@@ -30,7 +30,7 @@ _REMEMBERED: Final = 1000
 
 
 @attrs.frozen(kw_only=True)
-class Who:
+class OperatorRun:
     """An operator in one run of a query."""
 
     uid: str
@@ -41,7 +41,7 @@ class Who:
     """The name of the compaction service."""
 
 
-Reports: TypeAlias = dict[Who, ServiceOutage]
+Reports: TypeAlias = dict[OperatorRun, ServiceOutage]
 
 
 class OutageLog:
@@ -50,7 +50,7 @@ class OutageLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin without reports."""
         self._clock: Final = clock
-        self._reported_s: Final[dict[Who, float]] = {}
+        self._reported_s: Final[dict[OperatorRun, float]] = {}
         self._lock: Final = threading.Lock()
 
     def report(self, reports: Reports) -> None:
@@ -67,7 +67,7 @@ class OutageLog:
                     outage.why,
                 )
 
-    def _is_first(self, who: Who) -> bool:
+    def _is_first(self, who: OperatorRun) -> bool:
         with self._lock:
             now_s = self._clock()
             before_s = self._reported_s.pop(who, None)
@@ -111,7 +111,7 @@ def packed_reports(session: Any) -> bytes:
     return _packed[context]
 
 
-def report_outage(packed: bytes, who: Who, outage: ServiceOutage) -> None:
+def report_outage(packed: bytes, who: OperatorRun, outage: ServiceOutage) -> None:
     """Report an outage from a task: to the driver, or in this process's log if it cannot."""
     if packed:
         pickle.loads(packed).add({who: outage})  # noqa: S301 - it comes from the job's own driver

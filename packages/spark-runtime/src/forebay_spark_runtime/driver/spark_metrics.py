@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from forebay_engine.calls.wait_metrics import WAIT
 from forebay_spark_runtime.driver.operator_batch import OperatorBatch
-from forebay_state_api.metrics import KEYED, Kind, Level, Metric
+from forebay_state_api.metrics import KEYED, Metric, MetricKind, MetricLevel
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def _by_key(metrics: Iterable[Metric]) -> dict[str, tuple[Metric, str]]:
     return {
         key: (metric, value)
         for metric in metrics
-        if metric.level is Level.INFO
+        if metric.level is MetricLevel.INFO
         for key, value in zip(metric.keys, metric.values or ("",), strict=True)
     }
 
@@ -100,9 +100,9 @@ class SparkMetrics:
             self._is_warned = True
             _log.warning(message, argument, exc_info=error)
 
-    def _put(self, name: str, kind: Kind, number: float) -> None:
+    def _put(self, name: str, kind: MetricKind, number: float) -> None:
         before = self._shown.get(name, 0.0)
-        after = number if kind is Kind.GAUGE else before + number
+        after = number if kind is MetricKind.GAUGE else before + number
         if after != before:
             self._accumulators[name].add(float(after - before))
             self._shown[name] = after
@@ -142,7 +142,7 @@ def registered_name(metric: Metric, labels: list[tuple[str, str]]) -> str:
 
     A query or a uid that loses characters ends in a digest, so that no two share a series.
     """
-    ending = "_bucket" if metric.kind is Kind.HISTOGRAM else ""
+    ending = "_bucket" if metric.kind is MetricKind.HISTOGRAM else ""
     labelled = "".join(f"..{label}..{_value(label, value)}" for label, value in labels)
     return f"{metric.name}{ending}{labelled}"
 

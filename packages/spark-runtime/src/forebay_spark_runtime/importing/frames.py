@@ -19,7 +19,7 @@ from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_col
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_processor.importing.tables import TableLayout
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,12 +69,12 @@ class Frames:
         """The session of the DataFrames."""
         return self.frames[0].sparkSession
 
-    def operator(self, query: str, uid: str, overrides: Mapping[str, str | None]) -> ReadFrom:
+    def operator(self, query: str, uid: str, overrides: Mapping[str, str | None]) -> OperatorSource:
         """Return an operator in the state directory of the session."""
         given = sessions.configuration(self.session)
         settings = resolve_with_plugins(given, overrides=dict(overrides))
         directory = shared_directory(settings, uid)
-        return ReadFrom.with_settings(directory, query=query, uid=uid, settings=settings)
+        return OperatorSource.with_settings(directory, query=query, uid=uid, settings=settings)
 
     def keys(self, uid: str) -> list[KeyColumns]:
         """Return the key columns of each DataFrame."""

@@ -23,7 +23,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class MappingChoices:
     """The caller's choices about states, by the names of Spark's variables."""
 
     states: Mapping[str, str] = attrs.field(factory=dict)
@@ -46,7 +46,9 @@ class TakenState:
     """The time to live on Spark: a value was written this long before it expires."""
 
 
-def taken_states(query: TwsQuery, declared: DeclaredStates, wanted: Wanted) -> Sequence[TakenState]:
+def taken_states(
+    query: TwsQuery, declared: DeclaredStates, wanted: MappingChoices
+) -> Sequence[TakenState]:
     """Return which state takes which variable.
 
     Raises `ConfigurationError` that lists every variable that no state can take.
@@ -75,7 +77,7 @@ def taken_states(query: TwsQuery, declared: DeclaredStates, wanted: Wanted) -> S
     return taken
 
 
-def _unknown(query: TwsQuery, wanted: Wanted) -> Iterator[str]:
+def _unknown(query: TwsQuery, wanted: MappingChoices) -> Iterator[str]:
     named = {
         "the mapping": wanted.states,
         "the times to live": wanted.ttl,
@@ -91,7 +93,7 @@ def _unknown(query: TwsQuery, wanted: Wanted) -> Iterator[str]:
 
 
 def _fault(
-    variable: Variable, state: str, infos: Mapping[str, StateInfo], wanted: Wanted
+    variable: Variable, state: str, infos: Mapping[str, StateInfo], wanted: MappingChoices
 ) -> str | None:
     info = infos.get(state)
     if info is None:
@@ -108,7 +110,7 @@ def _fault(
     return _ttl_fault(variable, info, wanted) or _type_fault(variable, info)
 
 
-def _ttl_fault(variable: Variable, info: StateInfo, wanted: Wanted) -> str | None:
+def _ttl_fault(variable: Variable, info: StateInfo, wanted: MappingChoices) -> str | None:
     if variable.has_ttl and not info.has_ttl:
         return (
             "it has a TTL on Spark: declare one (ttl=StateTtlConfig(…)); a later start may remove "
@@ -135,12 +137,14 @@ def _type_fault(variable: Variable, info: StateInfo) -> str | None:
     return None
 
 
-def _ttl_us(name: str, info: StateInfo, wanted: Wanted) -> int | None:
+def _ttl_us(name: str, info: StateInfo, wanted: MappingChoices) -> int | None:
     given = wanted.ttl.get(name)
     return info.ttl_us if given is None else given // _MICROSECOND
 
 
-def _timer_faults(query: TwsQuery, declared: DeclaredStates, wanted: Wanted) -> Iterator[str]:
+def _timer_faults(
+    query: TwsQuery, declared: DeclaredStates, wanted: MappingChoices
+) -> Iterator[str]:
     if query.timers is None:
         if wanted.without_timers:
             yield "timers: they are left out, and the query's time mode is None: it has none"

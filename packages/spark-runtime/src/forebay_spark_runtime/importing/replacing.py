@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from forebay_engine.execution.arguments import checked_uid
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.format.epochs import RunVersion
 from forebay_engine.versions.publishing import ImportTarget
 from forebay_spark_runtime.importing.frames import Frames, rows_of
@@ -97,7 +97,7 @@ class ReplacementPlan(ImportPlan):
     def _part(self, groups: KeyGroupRange) -> Snapshot:
         at = RunVersion(version=self.version, run_key=self.run_key)
         part = VersionPart(groups, None)
-        return snapshot_of(self.read, Shown(at, final=True), show_expired=True, part=part)
+        return snapshot_of(self.read, ShownVersion(at, final=True), show_expired=True, part=part)
 
 
 def replace_state(

@@ -22,7 +22,7 @@ from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import key_group_range_of
 from forebay_state_processor.importing.checked_tables import CheckedTables
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
@@ -87,9 +87,9 @@ class ImportPlan(abc.ABC):
     dry_run: bool
 
     @cached_property
-    def read(self) -> ReadFrom:
+    def read(self) -> OperatorSource:
         """The operator's folder."""
-        return ReadFrom.with_settings(
+        return OperatorSource.with_settings(
             self.state_dir, query=self.query, uid=self.uid, settings=self.settings
         )
 

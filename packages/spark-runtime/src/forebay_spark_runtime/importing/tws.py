@@ -23,7 +23,7 @@ from forebay_engine.versions.publishing import check_vacant
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.importing.dataframes import FirstVersionPlan
 from forebay_spark_runtime.importing.frames import rows_of
-from forebay_spark_runtime.importing.mapping import Wanted, taken_states
+from forebay_spark_runtime.importing.mapping import MappingChoices, taken_states
 from forebay_spark_runtime.importing.tws_query import TwsQuery
 from forebay_spark_runtime.importing.tws_tables import TwsTables
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
@@ -123,7 +123,7 @@ def import_tws(
         uid=uid,
         backend=plugins().backend(settings["state.backend"]),
     )
-    wanted = Wanted(
+    wanted = MappingChoices(
         states=states or {}, ttl=ttl or {}, without=without, without_timers=without_timers
     )
     taken = taken_states(found, declared, wanted)

@@ -24,7 +24,7 @@ from forebay_spark_runtime.arrow.rows_in import (
     shown,
 )
 from forebay_spark_runtime.arrow.spark_objects import DeclaredType
-from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
+from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, HiddenColumns
 from forebay_spark_runtime.worker_process.task_identity import moved_partitions_error
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import subtask_of
@@ -82,7 +82,7 @@ class BatchInput:
 
     def now_us(self, batch: Any) -> int:
         """Return the micro-batch's time, in µs since the epoch."""
-        return (int(batch.column(Hidden.TIME_AND_GROUP)[0].as_py()) >> GROUP_BITS) * 1_000
+        return (int(batch.column(HiddenColumns.TIME_AND_GROUP)[0].as_py()) >> GROUP_BITS) * 1_000
 
     def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
         """Return all batches, sorted as a whole if the job has ``order_by``.
@@ -246,7 +246,7 @@ class BatchInput:
     def _check_subtask(self, batch: Any) -> None:
         task = self._task
         # The time above the groups is the same in all rows.
-        seen = pc.min_max(batch.column(Hidden.TIME_AND_GROUP))
+        seen = pc.min_max(batch.column(HiddenColumns.TIME_AND_GROUP))
         for time_and_group in (seen["min"].as_py(), seen["max"].as_py()):
             group = time_and_group & _GROUP_MASK
             if group not in task.range:
@@ -332,7 +332,7 @@ def _groups(batch: Any) -> list[int]:
 
 def _group_numbers(batch: Any) -> Any:
     """Return the key groups of a batch's rows, as a NumPy array."""
-    return batch.column(Hidden.TIME_AND_GROUP).to_numpy() & _GROUP_MASK
+    return batch.column(HiddenColumns.TIME_AND_GROUP).to_numpy() & _GROUP_MASK
 
 
 def _changes(flags: list[bool]) -> list[int]:

@@ -1,11 +1,11 @@
 """The Spark plan of a keyed operator: hidden columns, an observation node, and routing.
 
-The user's columns come first and are unchanged; the columns of `Hidden` follow. With two inputs,
-each input's columns are packed into a struct column, the other input's struct is null, and the two
-are united. Nothing else is: Spark's union converts columns of two types to one, which may lose
-digits, and a row's key must be the one of which its key group was computed. Of each row of a
-broadcast input every subtask gets a copy, under the first of its key groups, so that one shuffle
-carries both inputs. The observation node makes Spark run every subtask in every micro-batch.
+The user's columns come first and are unchanged; `HiddenColumns` follow. With two inputs, each
+input's columns are packed into a struct column, the other input's struct is null, and the two are
+united. Nothing else is: Spark's union converts columns of two types to one, which may lose digits,
+and a row's key must be the one of which its key group was computed. Of each row of a broadcast
+input every subtask gets a copy, under the first of its key groups, so that one shuffle carries both
+inputs. The observation node makes Spark run every subtask in every micro-batch.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 GROUP_BITS: Final = 15
-"""Bits of the key group in `Hidden.TIME_AND_GROUP`: the largest max parallelism is 32,768."""
+"""Bits of the key group in `HiddenColumns.TIME_AND_GROUP`: max parallelism is at most 32,768."""
 
 
-class Hidden:
+class HiddenColumns:
     """Names of the hidden columns that are sent to the workers with the rows."""
 
     TIME_AND_GROUP: Final = "__forebay_time_and_group"
@@ -45,7 +45,7 @@ class Hidden:
     PREFIX: Final = "__forebay_"
 
 
-_PACKED: Final = (Hidden.FIRST, Hidden.SECOND)
+_PACKED: Final = (HiddenColumns.FIRST, HiddenColumns.SECOND)
 """The struct columns of two inputs."""
 
 
@@ -62,7 +62,7 @@ class Input:
         """Return a column's name in the plan: ``mapInArrow`` does not accept dots in names."""
         if name.isidentifier():
             return name
-        return f"{Hidden.COLUMN}{self.df.columns.index(name)}"
+        return f"{HiddenColumns.COLUMN}{self.df.columns.index(name)}"
 
 
 @attrs.frozen
@@ -137,7 +137,7 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> DataFra
     united = sides[0] if len(sides) == 1 else _united(*sides)
     rows_in = F.count(F.lit(1)).alias("rows_in")
     observed = united.observe(rows_name(options.uid, options.keyed_uuid), rows_in)
-    group = f"({Hidden.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
+    group = f"({HiddenColumns.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
     subtask = F.expr(
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
     )
@@ -150,7 +150,7 @@ def _check_columns(one: Input, uid: str) -> None:
         raise ConfigurationError(
             f"operator {uid!r}: the input has two columns of one name: {', '.join(names)}"
         )
-    taken = [name for name in names if name.startswith(Hidden.PREFIX)]
+    taken = [name for name in names if name.startswith(HiddenColumns.PREFIX)]
     if taken:
         raise ConfigurationError(
             f"operator {uid!r}: the input has columns of reserved names: {', '.join(taken)}"
@@ -160,18 +160,20 @@ def _check_columns(one: Input, uid: str) -> None:
 def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> DataFrame:
     """Return one input with the hidden columns."""
     grouped = _grouped(position, inputs, options)
-    columns = [F.col(quoted(name)) for name in grouped.columns if name != Hidden.TIME_AND_GROUP]
+    columns = [
+        F.col(quoted(name)) for name in grouped.columns if name != HiddenColumns.TIME_AND_GROUP
+    ]
     # Spark writes a batch's time into the code that it generates, and would compile and warm up
     # that code for each batch. It does not generate code for `zip_with`.
     time = f"zip_with(array(shiftleft({now}, {GROUP_BITS})), array(0L), (time, zero) -> time)[0]"
-    time_and_group = F.expr(f"{time} | {Hidden.TIME_AND_GROUP}")
-    return grouped.select(*columns, time_and_group.alias(Hidden.TIME_AND_GROUP))
+    time_and_group = F.expr(f"{time} | {HiddenColumns.TIME_AND_GROUP}")
+    return grouped.select(*columns, time_and_group.alias(HiddenColumns.TIME_AND_GROUP))
 
 
 def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
-    """Return one input with its key groups in `Hidden.TIME_AND_GROUP`, still without the time."""
+    """Return one input with key groups in `HiddenColumns.TIME_AND_GROUP`, yet without the time."""
     one = inputs[position]
-    group = _group(one.keys, options).alias(Hidden.TIME_AND_GROUP)
+    group = _group(one.keys, options).alias(HiddenColumns.TIME_AND_GROUP)
     columns = [F.col(quoted(name)) for name in one.df.columns]
     if len(inputs) == 1:
         carried = [
@@ -189,7 +191,7 @@ def _united(first: DataFrame, second: DataFrame) -> DataFrame:
     Spark adds the null: a cast to the struct's type is refused for some types that it can carry.
     """
     united = first.unionByName(second, allowMissingColumns=True)
-    return united.select(*_PACKED, Hidden.TIME_AND_GROUP)
+    return united.select(*_PACKED, HiddenColumns.TIME_AND_GROUP)
 
 
 def _group(keys: KeyColumns | None, options: KeyedOptions) -> Column:

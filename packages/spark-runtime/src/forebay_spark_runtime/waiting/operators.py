@@ -24,7 +24,7 @@ from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
-from forebay_spark_runtime.keyed_operator.plan import Hidden, OutputSchema, output_schema
+from forebay_spark_runtime.keyed_operator.plan import HiddenColumns, OutputSchema, output_schema
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.arrow_out import ERROR_DDL
 from forebay_spark_runtime.waiting.carry_job import CarryJob
@@ -39,7 +39,7 @@ from forebay_spark_runtime.waiting.spec import WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
 from forebay_state_api.errors import ConfigurationError
 
-_PARTITION: Final = f"{Hidden.PREFIX}partition"
+_PARTITION: Final = f"{HiddenColumns.PREFIX}partition"
 
 
 @takes_options(WaitOptions)

@@ -12,7 +12,7 @@ from forebay_engine.execution.loop_thread import lend_loop
 from forebay_engine.execution.subtask import Subtask
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.versions import OperatorStorage, OperatorVersions, operator_folder
-from forebay_spark_runtime.driver.service_outages import Who, report_outage
+from forebay_spark_runtime.driver.service_outages import OperatorRun, report_outage
 from forebay_spark_runtime.worker_process.catching_up import catch_up_with
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due, finish_pass
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
@@ -112,9 +112,9 @@ class OperatorTask:
         if (outage := service.outage()) is not None:
             report_outage(self._options.outages, self._who(), outage)
 
-    def _who(self) -> Who:
+    def _who(self) -> OperatorRun:
         task = self._task.subtask
-        return Who(
+        return OperatorRun(
             uid=task.uid,
             query=task.query,
             run=task.run.run_id or task.run.keyed_uuid,

@@ -7,18 +7,18 @@ them.
 
 from __future__ import annotations
 
-from forebay_state_api.metrics.definitions import Kind, Level, Metric, Unit
+from forebay_state_api.metrics.definitions import MetricKind, MetricLevel, Metric, MetricUnit
 from forebay_state_api.metrics.fields import described, metric, nonzero, shown, total
 from forebay_state_api.metrics.keyed import KEYED
 from forebay_state_api.metrics.phases import Phase
 
 __all__ = [
     "KEYED",
-    "Kind",
-    "Level",
     "Metric",
+    "MetricKind",
+    "MetricLevel",
+    "MetricUnit",
     "Phase",
-    "Unit",
     "described",
     "metric",
     "nonzero",

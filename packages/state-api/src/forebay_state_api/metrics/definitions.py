@@ -13,7 +13,7 @@ AREAS: Final = ("keyed", "wait", "compaction")
 """The second words of names: keyed operators, ordered waits, remote compaction."""
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """The kind of a metric, in the terms of Prometheus."""
 
     COUNTER = "counter"
@@ -24,7 +24,7 @@ class Kind(enum.Enum):
     """Counts of durations or sizes, in buckets."""
 
 
-class Unit(enum.Enum):
+class MetricUnit(enum.Enum):
     """The unit of a metric; the value is the last word of its name."""
 
     COUNT = ""
@@ -32,7 +32,7 @@ class Unit(enum.Enum):
     BYTES = "bytes"
 
 
-class Level(enum.Enum):
+class MetricLevel(enum.Enum):
     """The level of a metric, which decides where it is shown."""
 
     INFO = "info"
@@ -49,11 +49,11 @@ class Metric:
     """One of `AREAS`."""
     what: str
     """The middle of its name, and its key in manifests and progress events, before the unit."""
-    kind: Kind
+    kind: MetricKind
     meaning: str
     """One sentence for the documentation."""
-    unit: Unit = Unit.COUNT
-    level: Level = Level.INFO
+    unit: MetricUnit = MetricUnit.COUNT
+    level: MetricLevel = MetricLevel.INFO
     labels: tuple[str, ...] = ()
     """The names of its labels, such as the phase of a batch."""
     values: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Metric:
     @property
     def name(self) -> str:
         """The name for Prometheus: ``forebay_keyed_restored_bytes_total``."""
-        ending = "_total" if self.kind is Kind.COUNTER else ""
+        ending = "_total" if self.kind is MetricKind.COUNTER else ""
         return f"forebay_{self.area}_{self.key}{ending}"
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from forebay_state_api.metrics.definitions import Kind, Metric, Unit
+from forebay_state_api.metrics.definitions import Metric, MetricKind, MetricUnit
 
 T = TypeVar("T", bound=attrs.AttrsInstance)
 
@@ -52,11 +52,11 @@ def keyed_figures(reading: attrs.AttrsInstance) -> dict[str, float]:
 
 
 def definition(
-    field: attrs.Attribute[Any], *, area: str, what: str, unit: Unit = Unit.COUNT
+    field: attrs.Attribute[Any], *, area: str, what: str, unit: MetricUnit = MetricUnit.COUNT
 ) -> Metric:
     """Return the definition of a field: a sum is a counter, anything else a gauge."""
     add = field.metadata[_ADD]
-    kind = Kind.COUNTER if add is operator.add else Kind.GAUGE
+    kind = MetricKind.COUNTER if add is operator.add else MetricKind.GAUGE
     meaning = field.metadata[_MEANING]
     return Metric(area=area, what=what, kind=kind, unit=unit, meaning=meaning, add=add)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from forebay_state_api.metrics.calls import CallMetrics
-from forebay_state_api.metrics.definitions import Kind, Level, Metric, Unit
+from forebay_state_api.metrics.definitions import Metric, MetricKind, MetricLevel, MetricUnit
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.fields import definition, keyed_fields
 from forebay_state_api.metrics.phases import Phase
@@ -31,11 +31,11 @@ READ_BOUNDS: Final = (
 
 
 def _counter(what: str, meaning: str, **more: Any) -> Metric:
-    return Metric(area="keyed", what=what, kind=Kind.COUNTER, meaning=meaning, **more)
+    return Metric(area="keyed", what=what, kind=MetricKind.COUNTER, meaning=meaning, **more)
 
 
 def _gauge(what: str, meaning: str, **more: Any) -> Metric:
-    return Metric(area="keyed", what=what, kind=Kind.GAUGE, meaning=meaning, **more)
+    return Metric(area="keyed", what=what, kind=MetricKind.GAUGE, meaning=meaning, **more)
 
 
 def _definitions(kind: type[attrs.AttrsInstance], whose: str = "") -> Iterator[Metric]:
@@ -50,7 +50,7 @@ KEYED: Final = (
     _counter(
         "phase",
         "Time of the subtasks by phase.",
-        unit=Unit.SECONDS,
+        unit=MetricUnit.SECONDS,
         labels=("phase",),
         values=tuple(phase.value for phase in Phase),
     ),
@@ -59,15 +59,15 @@ KEYED: Final = (
     _counter("keys_new", "Cells that did not exist before, if the backend knows."),
     _counter("keys_removed", "Cells that were deleted, if the backend knows."),
     _gauge("keys", "Cells, pairs of key and namespace, of all states, if the backend knows."),
-    _gauge("state", "Size of the committed version.", unit=Unit.BYTES),
-    _counter("written", "Bytes that commits wrote.", unit=Unit.BYTES),
-    _counter("restored", "Bytes read from storage to open versions.", unit=Unit.BYTES),
+    _gauge("state", "Size of the committed version.", unit=MetricUnit.BYTES),
+    _counter("written", "Bytes that commits wrote.", unit=MetricUnit.BYTES),
+    _counter("restored", "Bytes read from storage to open versions.", unit=MetricUnit.BYTES),
     *_definitions(CallMetrics, "`ctx.call`: "),
     Metric(
         area="keyed",
         what="call",
-        kind=Kind.HISTOGRAM,
-        unit=Unit.SECONDS,
+        kind=MetricKind.HISTOGRAM,
+        unit=MetricUnit.SECONDS,
         meaning="Tries of `ctx.call` that ended within this time.",
         labels=("le",),
         values=READ_BOUNDS,
@@ -81,7 +81,7 @@ KEYED: Final = (
     _counter(
         "compaction_stalled",
         "Time in which commits compacted, because there were too many runs.",
-        unit=Unit.SECONDS,
+        unit=MetricUnit.SECONDS,
     ),
     _counter(
         "storage_requests",
@@ -94,8 +94,8 @@ KEYED: Final = (
     Metric(
         area="keyed",
         what="state_read",
-        kind=Kind.HISTOGRAM,
-        unit=Unit.SECONDS,
+        kind=MetricKind.HISTOGRAM,
+        unit=MetricUnit.SECONDS,
         meaning="Cells of any state that a batch of reads answered within this time.",
         labels=("le",),
         values=READ_BOUNDS,
@@ -103,10 +103,10 @@ KEYED: Final = (
     Metric(
         area="keyed",
         what="state_access",
-        kind=Kind.HISTOGRAM,
-        unit=Unit.SECONDS,
+        kind=MetricKind.HISTOGRAM,
+        unit=MetricUnit.SECONDS,
         meaning="Time of a batch of reads, by state, counted once for each cell.",
-        level=Level.DETAIL,
+        level=MetricLevel.DETAIL,
         labels=("state",),
     ),
 )

@@ -23,7 +23,7 @@ from forebay_state_processor.importing.checked_tables import CheckedTables
 from forebay_state_processor.importing.declared_states import DeclaredStates
 from forebay_state_processor.importing.subtask_part import NO_WATERMARK, PartWriter
 from forebay_state_processor.importing.tables import Tables
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
@@ -70,7 +70,7 @@ FIRST: Final = Position()
 class NewOperator:
     """An operator that gets its first version, and how that is written."""
 
-    at: ReadFrom
+    at: OperatorSource
     backend: type[StateBackend]
     declared: DeclaredStates
     max_parallelism: int
@@ -185,14 +185,14 @@ def import_state(
     version appears when all of it is there. Raises `ConfigurationError` for rows that do not fit,
     and for an operator that has state; `FencedError` if a query or another import begins meanwhile.
     """
-    at = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
+    at = OperatorSource.of(state_dir, query=query, uid=uid, conf=conf or {})
     new = new_operator(at, function=function, key=key, like=like, max_parallelism=max_parallelism)
     given = Tables.of(tables, timers)
     return import_tables(new, given, savepoint=savepoint, dry_run=dry_run)
 
 
 def new_operator(
-    at: ReadFrom,
+    at: OperatorSource,
     *,
     function: Any = None,
     key: Any = None,

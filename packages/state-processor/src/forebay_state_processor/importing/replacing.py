@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.format.epochs import RunVersion
 from forebay_engine.versions.publishing import ImportTarget, open_replaced, publish
 from forebay_state_api.errors import ConfigurationError
@@ -22,7 +22,7 @@ from forebay_state_processor.importing.spark_checkpoint import StoppedQuery
 from forebay_state_processor.importing.tables import Tables
 from forebay_state_processor.importing.version_edit import StoredTypes, VersionEdit
 from forebay_state_processor.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 if TYPE_CHECKING:
     from forebay_engine.versions.publishing import ImportedPart
@@ -70,7 +70,7 @@ def replace_state(
 
     The other parameters, and the errors, are as for `replace_version`.
     """
-    read = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
+    read = OperatorSource.of(state_dir, query=query, uid=uid, conf=conf or {})
     with open_next_version(read, checkpoint) as snapshot:
         given = Tables.of(tables, timers)
         return replace_version(snapshot, given, without_keys=without_keys, dry_run=dry_run)
@@ -91,11 +91,13 @@ def open_next(
 
     Raises `ConfigurationError` as `replace_state` does if there is no such version.
     """
-    read = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
+    read = OperatorSource.of(state_dir, query=query, uid=uid, conf=conf or {})
     return open_next_version(read, checkpoint, show_expired=False)
 
 
-def open_next_version(read: ReadFrom, checkpoint: str, *, show_expired: bool = True) -> Snapshot:
+def open_next_version(
+    read: OperatorSource, checkpoint: str, *, show_expired: bool = True
+) -> Snapshot:
     """Pin the version that the next batch of a stopped query opens.
 
     Raises `ConfigurationError` if the query has no committed batch, or if no stored version was
@@ -114,7 +116,7 @@ def open_next_version(read: ReadFrom, checkpoint: str, *, show_expired: bool = T
         batch_ms=stopped.parent_ms,
     ) as reader:
         at = RunVersion(version=reader.version, run_key=reader.run_key)
-        return snapshot_of(read, Shown(at, final=True), show_expired=show_expired)
+        return snapshot_of(read, ShownVersion(at, final=True), show_expired=show_expired)
 
 
 def replace_version(

@@ -29,7 +29,7 @@ from forebay_state_processor.reading.history_positions import (
     is_stored,
 )
 from forebay_state_processor.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 from forebay_state_processor.reading.version_content import VersionPart
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def open_feed(
     :param provisional: count versions that a replay of their batch may replace, too.
     :param conf: settings ``spark.forebay.*``, such as the storage's.
     """
-    source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
+    source = OperatorSource.of(state_dir, query=query, uid=uid, conf=conf or {})
     return ChangeFeed(source, provisional=provisional)
 
 
@@ -70,7 +70,7 @@ class DifferencePart:
 class ChangeFeed:
     """The changes of one operator's state; holds nothing open between calls."""
 
-    def __init__(self, source: ReadFrom, *, provisional: bool = False) -> None:
+    def __init__(self, source: OperatorSource, *, provisional: bool = False) -> None:
         """Created by `open_feed`."""
         self.source: Final = source
         self._storage: Final = source.storage

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.format.namespaces import canonical_namespace
 from forebay_state_api.errors import (
     AbandonedTimelineError,
@@ -35,7 +35,7 @@ from forebay_state_processor.reading.snapshot import snapshot_of
 if TYPE_CHECKING:
     from forebay_state_processor.reading.snapshot import Snapshot
     from forebay_state_processor.reading.stored_states import StateInfo
-    from forebay_state_processor.reading.version_choice import ReadFrom
+    from forebay_state_processor.reading.version_choice import OperatorSource
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Follower:
 
     def __init__(
         self,
-        source: ReadFrom,
+        source: OperatorSource,
         options: FollowOptions,
         **opening: Any,
     ) -> None:
@@ -150,7 +150,7 @@ class Follower:
                 return False
             if not self._options.change_timeline:
                 self._feed.check_continues(self.position, newest)
-            self._show(self._open(Shown(newest.at, final=True)))
+            self._show(self._open(ShownVersion(newest.at, final=True)))
             return True
 
     def wait_for(self, version: int, timeout_s: float | None = None) -> bool:
@@ -227,7 +227,7 @@ class Follower:
         if self._fault is not None:
             raise self._fault
 
-    def _open(self, chosen: Shown) -> _ShownVersion:
+    def _open(self, chosen: ShownVersion) -> _ShownVersion:
         return _ShownVersion(
             snapshot_of(self._source, chosen, **self._opening), self._options.cached_keys
         )

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from forebay_engine.versions.choosing.finality import Shown, is_final
+from forebay_engine.versions.choosing.finality import ShownVersion, is_final
 from forebay_engine.versions.choosing.pins import LEASE
 from forebay_engine.versions.format.epochs import RunVersion
 from forebay_engine.versions.format.namespaces import canonical_namespace, unpacked_namespace
@@ -30,7 +30,7 @@ from forebay_state_processor.reading.opened_version import OpenedVersion
 from forebay_state_processor.reading.operator_state_rows import operator_state_parts
 from forebay_state_processor.reading.rows import ALL, Cell, StateRow, Timer, cells_of, time_of
 from forebay_state_processor.reading.stored_states import StateInfo, timer_spec
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 from forebay_state_processor.reading.version_content import KEYS, VersionContent, VersionPart
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ _THREADS: Final = 16
 
 
 def snapshot_of(
-    source: ReadFrom,
-    chosen: Shown | RunVersion,
+    source: OperatorSource,
+    chosen: ShownVersion | RunVersion,
     *,
     backend: type[StateBackend] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -58,7 +58,7 @@ def snapshot_of(
 
     ``backend`` defaults to the installed one that made it, and ``options`` to its settings.
     """
-    at, final = (chosen.at, chosen.final) if isinstance(chosen, Shown) else (chosen, None)
+    at, final = (chosen.at, chosen.final) if isinstance(chosen, ShownVersion) else (chosen, None)
     reader = source.open(at, lease, None if part is None else part.key_groups)
     try:
         name = reader.manifests[0].backend
@@ -87,7 +87,7 @@ class Snapshot(VersionContent):
     def __init__(
         self,
         opened: OpenedVersion,
-        source: ReadFrom,
+        source: OperatorSource,
         *,
         final: bool | None,
         show_expired: bool = False,

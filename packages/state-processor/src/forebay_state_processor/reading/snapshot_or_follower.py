@@ -11,7 +11,7 @@ from forebay_engine.versions.choosing.pins import LEASE, checked_lease
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_processor.reading.follower import Follower, FollowOptions
 from forebay_state_processor.reading.snapshot import CACHE_BYTES, Snapshot, snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom
+from forebay_state_processor.reading.version_choice import OperatorSource
 
 
 @overload
@@ -82,7 +82,7 @@ def open_state(
     must be there.
     """
     checked_lease(lease)
-    source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
+    source = OperatorSource.of(state_dir, query=query, uid=uid, conf=conf or {})
     if follow is False:
         open_ = partial(
             snapshot_of, source, cache_bytes=cache_bytes, lease=lease, show_expired=show_expired

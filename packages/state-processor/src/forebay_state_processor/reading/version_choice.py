@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
-from forebay_engine.versions.choosing.finality import Shown, is_final, newest_shown, shown_at
+from forebay_engine.versions.choosing.finality import ShownVersion, is_final, newest_shown, shown_at
 from forebay_engine.versions.choosing.opening import absent
 from forebay_engine.versions.choosing.reader import VersionReader, open_version, version_gone_error
 from forebay_engine.versions.choosing.savepoints import read_savepoint
@@ -60,7 +60,7 @@ def _check_number(version: object) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class ReadFrom:
+class OperatorSource:
     """The source that a reader opens: one operator's folder, and the settings to read it with."""
 
     storage: OperatorStorage
@@ -100,7 +100,7 @@ class ReadFrom:
         *,
         run: str | None = None,
         provisional: bool = False,
-    ) -> Shown:
+    ) -> ShownVersion:
         """Return the version to show; the parameters are as for `open_state`.
 
         Raises a `ConfigurationError` that lists what is stored.
@@ -108,7 +108,7 @@ class ReadFrom:
         if isinstance(version, str):
             saved = read_savepoint(self.storage, version, uid=self.uid)
             at = RunVersion(version=saved.version, run_key=saved.run_key)
-            return Shown(at, is_final(self.storage, at))
+            return ShownVersion(at, is_final(self.storage, at))
         if version is not None:
             _check_number(version)
         if run is not None:
@@ -117,7 +117,7 @@ class ReadFrom:
             if not _RUN.fullmatch(str(run)):
                 raise ConfigurationError(f"run= is the key of a run, 16 hex digits, not {run!r}")
             at = RunVersion(version=version, run_key=run)
-            return Shown(at, is_final(self.storage, at))
+            return ShownVersion(at, is_final(self.storage, at))
         shown = (
             newest_shown(self.storage, provisional=provisional)
             if version is None
@@ -129,7 +129,7 @@ class ReadFrom:
 
     def opened(
         self,
-        open_: Callable[[Shown], T],
+        open_: Callable[[ShownVersion], T],
         version: int | str | None = None,
         *,
         run: str | None = None,

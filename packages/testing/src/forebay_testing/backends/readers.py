@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 from forebay_engine.stored.restore import default_options
-from forebay_engine.versions.choosing.finality import Shown
+from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.format.epochs import RunVersion
 from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.job.ttl import StateTtlConfig
@@ -20,7 +20,7 @@ from forebay_state_processor.reading.difference import HELD_BYTES, Difference
 from forebay_state_processor.reading.history_positions import Position
 from forebay_state_processor.reading.rows import cells_of
 from forebay_state_processor.reading.snapshot import Snapshot, snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing.backends.subject import BackendSubject, NewJob
 from forebay_testing.backends.ttl import TTL, WRITES, states_with
 
@@ -70,7 +70,7 @@ class ReaderTests(BackendSubject):
         with ExitStack() as opened:
 
             def open_(job: KeyedJob, version: int) -> Snapshot:
-                source = ReadFrom(
+                source = OperatorSource(
                     storage=cast("OperatorStorage", job.storage),
                     query="query",
                     uid=job.uid,
@@ -78,7 +78,7 @@ class ReaderTests(BackendSubject):
                 )
                 at = RunVersion(version=version, run_key=job.run_key)
                 snapshot = snapshot_of(
-                    source, Shown(at, final=False), backend=backend_class, options=options
+                    source, ShownVersion(at, final=False), backend=backend_class, options=options
                 )
                 return opened.enter_context(snapshot)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from forebay_engine.versions.choosing.forks import DETAILS, ForkSource, Hold, choose
+from forebay_engine.versions.choosing.forks import DETAILS, ForkPins, ForkSource, choose
 from forebay_engine.versions.choosing.reader import open_version
 from forebay_engine.versions.choosing.timeline import check_epochs
-from forebay_engine.versions.choosing.timeline_choice import Entering, choose_origin
+from forebay_engine.versions.choosing.timeline_choice import StartingTask, choose_origin
 from forebay_engine.versions.format.epochs import (
     BOUNDED,
     UNKNOWN_SPARK_RUN,
@@ -45,7 +45,7 @@ class _Proposal:
 
     origin: RunVersion
     source: ForkSource | None = None
-    hold: Hold | None = None
+    hold: ForkPins | None = None
     """Keeps the janitor from deleting the source's files."""
 
     @property
@@ -54,7 +54,7 @@ class _Proposal:
         return self.origin.run_key is None and self.source is None
 
 
-def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord | None]:
+def enter(storage: ObjectStorage, task: StartingTask) -> tuple[EpochEntry, RunRecord | None]:
     """Return the run's epoch and, at its first batch, its record with the version it continues.
 
     Raises `FencedError` when a higher-ranked run exists.
@@ -74,7 +74,7 @@ def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord
     return own, record
 
 
-def check_owner(storage: ObjectStorage, task: Entering) -> None:
+def check_owner(storage: ObjectStorage, task: StartingTask) -> None:
     """Raise `FencedError` if a newer run has begun since `enter`; call it before `put_manifest`."""
     epochs = list_epochs(storage)
     own = epochs.of_run(task.run.key)
@@ -84,7 +84,7 @@ def check_owner(storage: ObjectStorage, task: Entering) -> None:
 
 
 def _enter_first(
-    storage: ObjectStorage, task: Entering, epochs: Epochs
+    storage: ObjectStorage, task: StartingTask, epochs: Epochs
 ) -> tuple[EpochEntry, RunRecord]:
     _check_single_operator(epochs, task)
     if read_record(storage, task.run.key) is not None:
@@ -104,7 +104,7 @@ def _enter_first(
     return own, _decide(storage, task, proposed)
 
 
-def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
+def _propose(storage: ObjectStorage, task: StartingTask, epochs: Epochs) -> _Proposal:
     """Propose the version that the run continues, checked as far as object names allow."""
     origin = choose_origin(storage, task, epochs)
     if origin is None:
@@ -113,7 +113,7 @@ def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposa
     return _Proposal(origin)
 
 
-def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
+def _propose_fork(storage: ObjectStorage, task: StartingTask, epochs: Epochs) -> _Proposal:
     """Propose the empty version, or another operator's version."""
     empty = RunVersion(version=0, run_key=None)
     imported = _imported(storage, task, epochs)
@@ -137,7 +137,7 @@ def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Pr
     return _Proposal(empty, source, hold)
 
 
-def _imported(storage: ObjectStorage, task: Entering, epochs: Epochs) -> ForkSource | None:
+def _imported(storage: ObjectStorage, task: StartingTask, epochs: Epochs) -> ForkSource | None:
     """Return the imported first version for a run that begins at batch 0, if there is one."""
     if task.batch_id:
         return None
@@ -157,7 +157,7 @@ def _imported(storage: ObjectStorage, task: Entering, epochs: Epochs) -> ForkSou
         return ForkSource.imported(storage.folder, task.uid, found)
 
 
-def _check_none_deleted(storage: ObjectStorage, task: Entering, epochs: Epochs) -> None:
+def _check_none_deleted(storage: ObjectStorage, task: StartingTask, epochs: Epochs) -> None:
     """Refuse to begin with empty state where an earlier run began with an import."""
     for entry in epochs.entries:
         record = None if entry.since else read_record(storage, entry.run_key)
@@ -169,7 +169,7 @@ def _check_none_deleted(storage: ObjectStorage, task: Entering, epochs: Epochs) 
             )
 
 
-def _decide(storage: ObjectStorage, task: Entering, proposal: _Proposal) -> RunRecord:
+def _decide(storage: ObjectStorage, task: StartingTask, proposal: _Proposal) -> RunRecord:
     source = proposal.source
     details: dict[str, Any] = {} if source is None else {DETAILS: attrs.asdict(source)}
     if task.bounded:
@@ -200,7 +200,7 @@ def record_of(storage: ObjectStorage, run_key: str, uid: str) -> RunRecord:
     return record
 
 
-def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
+def _check_empty_allowed(storage: ObjectStorage, task: StartingTask) -> None:
     if task.batch_id == 0 or task.new_state:
         return
     nothing = (
@@ -220,14 +220,14 @@ def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
     )
 
 
-def _check_single_operator(epochs: Epochs, task: Entering) -> None:
+def _check_single_operator(epochs: Epochs, task: StartingTask) -> None:
     """Refuse a second operator with this uid when it is about to mint, in the first batch."""
     for other in epochs.of_spark_run(task.run.spark_run):
         if other.since == task.batch_id and other.run_key != task.run.key:
             raise duplicate_uid_error(task.uid)
 
 
-def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
+def _check_newest(epochs: Epochs, own: EpochEntry, task: StartingTask) -> None:
     newest = epochs.newest()
     if newest is None or newest.run_key == own.run_key:
         return
@@ -248,7 +248,7 @@ def duplicate_uid_error(uid: str) -> ConfigurationError:
     )
 
 
-def _fenced_error(task: Entering, detail: str) -> FencedError:
+def _fenced_error(task: StartingTask, detail: str) -> FencedError:
     return FencedError(
         f"the state of operator {task.uid!r} belongs to a newer run, so batch {task.batch_id} of "
         f"this run must not go on ({detail}): this query was started elsewhere, or its checkpoint "
@@ -256,5 +256,5 @@ def _fenced_error(task: Entering, detail: str) -> FencedError:
     )
 
 
-def _went_back_error(own: EpochEntry, task: Entering) -> FencedError:
+def _went_back_error(own: EpochEntry, task: StartingTask) -> FencedError:
     return _fenced_error(task, f"the run itself began at batch {own.since} and cannot go back")

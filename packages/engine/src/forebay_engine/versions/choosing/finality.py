@@ -20,7 +20,7 @@ import attrs
 
 from forebay_engine.versions.choosing.opening import incomplete_version_error, is_complete
 from forebay_engine.versions.choosing.timeline import (
-    Current,
+    CurrentTimeline,
     begun_versions,
     current,
     lost_version_error,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
-class Shown:
+class ShownVersion:
     """A complete version that a reader may show."""
 
     at: RunVersion
@@ -92,7 +92,7 @@ def _is_continued(storage: ObjectStorage, at: RunVersion, epochs: Epochs) -> boo
     return any(record is not None and record.origin == at for record in records)
 
 
-def newest_shown(storage: ObjectStorage, *, provisional: bool) -> Shown | None:
+def newest_shown(storage: ObjectStorage, *, provisional: bool) -> ShownVersion | None:
     """Return the newest version of the current timeline that a reader shows.
 
     That is the newest final one, or with ``provisional`` the newest complete one. ``None`` when
@@ -107,12 +107,14 @@ def newest_shown(storage: ObjectStorage, *, provisional: bool) -> Shown | None:
     while at is not None:
         final = _is_final(storage, at, marks)
         if final or provisional:
-            return Shown(at, final)
+            return ShownVersion(at, final)
         at = _nearest(storage, at.run_key or "", at.version - 1)
     return None
 
 
-def _check_marked(storage: ObjectStorage, timeline: Current, marks: frozenset[RunVersion]) -> None:
+def _check_marked(
+    storage: ObjectStorage, timeline: CurrentTimeline, marks: frozenset[RunVersion]
+) -> None:
     """Raise if the current run made a final version that is newer than all complete ones."""
     newest = 0 if timeline.newest is None else timeline.newest.version
     for at in sorted(marks, key=lambda mark: mark.version):
@@ -122,7 +124,7 @@ def _check_marked(storage: ObjectStorage, timeline: Current, marks: frozenset[Ru
             raise lost_version_error(storage, at, listing, f"{mark} says that it was complete")
 
 
-def shown_at(storage: ObjectStorage, version: int, *, provisional: bool) -> Shown | None:
+def shown_at(storage: ObjectStorage, version: int, *, provisional: bool) -> ShownVersion | None:
     """Return ``version`` of the current timeline, or if it was skipped the newest below it.
 
     ``None`` when it is not stored, or is above `newest_shown`. Raises `CorruptStateError` if it is
@@ -134,7 +136,7 @@ def shown_at(storage: ObjectStorage, version: int, *, provisional: bool) -> Show
     at = _nearest(storage, newest.at.run_key or "", version)
     if at is None or (at.version < version and not _was_skipped(storage, newest.at, version, at)):
         return None
-    return Shown(at, final=True)
+    return ShownVersion(at, final=True)
 
 
 def _nearest(storage: ObjectStorage, run_key: str, newest: int) -> RunVersion | None:

@@ -159,7 +159,7 @@ class ForkSource:
         )
 
 
-class Hold:
+class ForkPins:
     """The pins that a fork put before its run's record names their version."""
 
     def __init__(self, storage: OperatorStorage) -> None:
@@ -201,7 +201,7 @@ def choose(
     uid: str,
     max_parallelism: int,
     epochs: Epochs,
-) -> tuple[ForkSource, Hold]:
+) -> tuple[ForkSource, ForkPins]:
     """Choose the version that a fork begins with at batch ``batch_id``, and hold it.
 
     ``epochs`` are the fork's. Raises `ConfigurationError` when there is no such version or it was
@@ -210,7 +210,7 @@ def choose(
     if not isinstance(storage, OperatorStorage):
         raise ConfigurationError("restore_from= needs the operator's folder in its state directory")
     source = find_source(storage, asked, batch_id=batch_id, uid=uid, epochs=epochs)
-    hold = Hold(storage)
+    hold = ForkPins(storage)
     there = storage.sibling(source.folder)
     try:
         with open_version(

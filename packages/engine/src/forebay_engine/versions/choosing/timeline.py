@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 @attrs.frozen
-class Current:
+class CurrentTimeline:
     """The timeline that readers see: the highest-ranked run's, of those that count."""
 
     run_key: str
@@ -165,7 +165,7 @@ def newest_complete(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None
     return None if found is None else found.newest
 
 
-def current(storage: ObjectStorage, epochs: Epochs) -> Current | None:
+def current(storage: ObjectStorage, epochs: Epochs) -> CurrentTimeline | None:
     """Return the timeline of the highest-ranked run that counts; ``None`` if there is no run.
 
     The version that the run is making does not count, nor does a run that has opened nothing yet,
@@ -182,7 +182,7 @@ def current(storage: ObjectStorage, epochs: Epochs) -> Current | None:
             continue
         if run_key in recovery.kept:  # no run has begun since the decision
             _check_chosen(storage, epochs, recovery)
-        return Current(run_key, newest or _continued(storage, run_key, record, epochs))
+        return CurrentTimeline(run_key, newest or _continued(storage, run_key, record, epochs))
     for version in marked_versions(storage, LAST_VERSION)[:1]:
         check_epochs(storage, list_version(storage, version), epochs)
     _check_chosen(storage, epochs, recovery)

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
-class Entering:
+class StartingTask:
     """A task that is about to make a version."""
 
     run: RunIdentity
@@ -62,7 +62,7 @@ class Entering:
     """The query's checkpoint; ``None`` where it is not known."""
 
 
-def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> RunVersion | None:
+def choose_origin(storage: ObjectStorage, task: StartingTask, epochs: Epochs) -> RunVersion | None:
     """Return the version that a run beginning at ``task.batch_id`` continues.
 
     It is checked as far as object names allow. ``None`` when nothing is stored at or below that
@@ -84,7 +84,7 @@ def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Run
 
 
 def _check_none_missing(
-    storage: ObjectStorage, task: Entering, version: int, excluded: Sequence[RunVersion]
+    storage: ObjectStorage, task: StartingTask, version: int, excluded: Sequence[RunVersion]
 ) -> None:
     """On a stream, raise unless the previous batch's version is the one that was found."""
     if not task.consecutive or task.new_state or version == task.batch_id:
@@ -142,7 +142,7 @@ def _time_of(made: VersionListing) -> int:
 
 def _chosen(
     storage: ObjectStorage,
-    task: Entering,
+    task: StartingTask,
     epochs: Epochs,
     listing: VersionListing,
     recovery: Recovery,
@@ -166,7 +166,7 @@ def _chosen(
 
 def _check_mended(
     storage: ObjectStorage,
-    task: Entering,
+    task: StartingTask,
     epochs: Epochs,
     listing: VersionListing,
     chosen: str | None,
@@ -182,7 +182,7 @@ def _check_mended(
 
 
 def _preferred(
-    storage: ObjectStorage, task: Entering, version: int, complete: Sequence[str]
+    storage: ObjectStorage, task: StartingTask, version: int, complete: Sequence[str]
 ) -> str | None:
     """Choose one of the complete runs, which are ordered by rank.
 
@@ -204,7 +204,7 @@ def _preferred(
 
 
 def _other_query_error(
-    storage: ObjectStorage, task: Entering, excluded: Sequence[RunVersion]
+    storage: ObjectStorage, task: StartingTask, excluded: Sequence[RunVersion]
 ) -> ConfigurationError:
     assert task.checkpoint is not None
     newest = excluded[0].version
@@ -221,7 +221,7 @@ def _other_query_error(
 
 
 def _ambiguous_timelines_error(
-    storage: ObjectStorage, task: Entering, origins: Sequence[RunVersion]
+    storage: ObjectStorage, task: StartingTask, origins: Sequence[RunVersion]
 ) -> ConfigurationError:
     assert task.checkpoint is not None
     return ConfigurationError(

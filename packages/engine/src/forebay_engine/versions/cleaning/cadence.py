@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from forebay_engine.versions.cleaning.remembered import Remembered
+from forebay_engine.versions.cleaning.object_cache import ObjectCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class FolderPasses:
         """``clock`` returns seconds of a clock that never goes back."""
         self._clock = clock
         self._begun_s: float | None = None
-        self.remembered: Final = Remembered()
+        self.remembered: Final = ObjectCache()
 
     def may_begin(self, min_age: timedelta) -> bool:
         """Return whether the pause since the last pass is over."""

@@ -27,7 +27,7 @@ from forebay_engine.versions.choosing.timeline import timeline_version
 from forebay_engine.versions.cleaning.clearing_marks import cleared_below, put_mark
 from forebay_engine.versions.cleaning.deleted_figures import forgotten, remember
 from forebay_engine.versions.cleaning.named_files import NamedFiles
-from forebay_engine.versions.cleaning.remembered import Remembered
+from forebay_engine.versions.cleaning.object_cache import ObjectCache
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
 from forebay_engine.versions.format.manifest import is_named
@@ -83,7 +83,7 @@ class Janitor:
         min_age: timedelta,
         dry_run: bool = False,
         progress: Progress = SILENT,
-        remembered: Remembered | None = None,
+        remembered: ObjectCache | None = None,
     ) -> None:
         """Keep ``retention`` versions below the committed one, and objects under ``min_age``.
 
@@ -95,7 +95,7 @@ class Janitor:
         self._min_age = min_age
         self._dry_run = dry_run
         self._progress = progress
-        self._remembered = Remembered() if remembered is None else remembered
+        self._remembered = ObjectCache() if remembered is None else remembered
         self._now: datetime | None = None
         self._deleted: list[str] = []
 

@@ -28,7 +28,7 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 
 if TYPE_CHECKING:
-    from forebay_engine.versions.cleaning.remembered import Remembered
+    from forebay_engine.versions.cleaning.object_cache import ObjectCache
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.progress import Progress
 
@@ -38,7 +38,7 @@ class NamedFiles:
     """Reads the files that stored manifests name, of versions below a clearing mark."""
 
     storage: ObjectStorage
-    remembered: Remembered
+    remembered: ObjectCache
     progress: Progress
 
     def below(self, mark: int, made: Sequence[Made]) -> frozenset[str] | None:

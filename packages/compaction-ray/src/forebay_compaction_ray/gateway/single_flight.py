@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 
-class Shared:
+class SingleFlight:
     """Runs ``work`` once for all callers that wait for it to begin.
 
     A call returns after a run that began later than the call: a run under way may have missed what

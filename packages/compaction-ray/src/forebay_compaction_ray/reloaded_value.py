@@ -15,7 +15,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Reread(Generic[T]):
+class ReloadedValue(Generic[T]):
     """The value that ``read`` returned last. Thread-safe.
 
     While it cannot be read, as in the middle of a change, the last known one stays in force.

@@ -55,7 +55,7 @@ class Counts:
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
+class ClientContext:
     """The surroundings of all jobs of a process."""
 
     storage: ObjectStorage

@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Generator
 from contextvars import ContextVar
 from typing import Any, Final
 
-_INSIDE: Final[ContextVar[CallPlace | None]] = ContextVar("forebay_place", default=None)
+_INSIDE: Final[ContextVar[CallPermit | None]] = ContextVar("forebay_place", default=None)
 """The place of the try whose code runs; tasks that the code starts inherit it."""
 
 
-class CallPlace:
+class CallPermit:
     """A place while one try has it; the try may be done if a call within it still uses it."""
 
     __slots__ = ("_places", "argument", "lender", "lent", "line", "steps", "taken")
 
-    def __init__(self, places: CallPlaces, argument: Any, lender: CallPlace | None) -> None:
+    def __init__(self, places: CallPermits, argument: Any, lender: CallPermit | None) -> None:
         self._places = places
         self.argument: Final = argument
         """The argument of the call."""
@@ -37,7 +37,7 @@ class CallPlace:
         self.taken = True
         """Whether the try is under way."""
 
-    def of(self, places: CallPlaces) -> bool:
+    def of(self, places: CallPermits) -> bool:
         """Return whether the try is under way, and one of these places its own."""
         return self.taken and self._places is places
 
@@ -51,25 +51,25 @@ class CallPlace:
         return _Inside(awaited, self)
 
 
-_Line = OrderedDict[asyncio.Future[CallPlace], tuple[Any, CallPlace | None]]
+_Line = OrderedDict[asyncio.Future[CallPermit], tuple[Any, CallPermit | None]]
 """Calls that wait for a place, in order → (argument, the place of the try they are made in)."""
 
 
-class CallPlaces:
+class CallPermits:
     """All places of one subtask; first come, first served."""
 
     def __init__(self, number: int) -> None:
         self.number: Final = number
         self.waiting: _Line = OrderedDict()
         self._free = number
-        self._taken: dict[CallPlace, None] = {}
+        self._taken: dict[CallPermit, None] = {}
 
     @property
-    def used(self) -> list[CallPlace]:
+    def used(self) -> list[CallPermit]:
         """The places in use; of one that tries have lent each other, the innermost try's."""
         return [place for place in self._taken if not place.lent]
 
-    async def take(self, argument: Any) -> CallPlace:
+    async def take(self, argument: Any) -> CallPermit:
         """Wait for a place; a call within a try takes that try's own, if no other is free."""
         around = _INSIDE.get()
         if around is not None and not around.of(self):
@@ -84,27 +84,27 @@ class CallPlaces:
         """Whether there is a place that no call waits for."""
         return bool(self._free)
 
-    def take_free(self, argument: Any) -> CallPlace | None:
+    def take_free(self, argument: Any) -> CallPermit | None:
         """Take a place that is free now and that no other call waits for."""
         if not self._free:
             return None
         self._free -= 1
         return self._place(argument, None)
 
-    def give_back(self, place: CallPlace) -> None:
+    def give_back(self, place: CallPermit) -> None:
         """End a try's use of its place, which goes to the first call that waits for it."""
         place.taken = False
         del self._taken[place]
         if not place.lent:
             self._pass_on(place.lender)
 
-    def _place(self, argument: Any, lender: CallPlace | None) -> CallPlace:
-        place = CallPlace(self, argument, lender)
+    def _place(self, argument: Any, lender: CallPermit | None) -> CallPermit:
+        place = CallPermit(self, argument, lender)
         self._taken[place] = None
         return place
 
-    async def _wait(self, argument: Any, around: CallPlace | None) -> CallPlace:
-        future: asyncio.Future[CallPlace] = asyncio.get_running_loop().create_future()
+    async def _wait(self, argument: Any, around: CallPermit | None) -> CallPermit:
+        future: asyncio.Future[CallPermit] = asyncio.get_running_loop().create_future()
         self.waiting[future] = argument, around
         if around is not None:
             around.line[future] = argument, around
@@ -117,7 +117,7 @@ class CallPlaces:
         finally:
             self._leave_line(future, around)
 
-    def _pass_on(self, lender: CallPlace | None) -> None:
+    def _pass_on(self, lender: CallPermit | None) -> None:
         """Give a place that is free to the next call: one within ``lender``, or any."""
         while lender is not None and not lender.taken:
             lender = lender.lender  # its try is done while this call used its place
@@ -133,7 +133,7 @@ class CallPlaces:
         else:
             lender.lent = False
 
-    def _leave_line(self, future: asyncio.Future[CallPlace], around: CallPlace | None) -> None:
+    def _leave_line(self, future: asyncio.Future[CallPermit], around: CallPermit | None) -> None:
         self.waiting.pop(future, None)
         if around is not None:
             around.line.pop(future, None)
@@ -145,7 +145,7 @@ class _Inside(Generator[Any, Any, Any]):
     Records share the context of their thread, so the place is set for each step alone.
     """
 
-    def __init__(self, awaited: Awaitable[Any], place: CallPlace) -> None:
+    def __init__(self, awaited: Awaitable[Any], place: CallPermit) -> None:
         self.cr_await: Final = awaited
         """Named as a coroutine's, for who follows what waits for what."""
         self._steps: Any = awaited.__await__()

@@ -18,7 +18,7 @@ MOST_NAMES: Final = 50_000
 _THREADS: Final = 8
 
 
-class Remembered:
+class ObjectCache:
     """A cache from an object's name to its content, which keeps the most recently used objects.
 
     Not thread-safe: one pass at a time uses it, and its reads side by side only read.
