@@ -55,7 +55,7 @@ LAYERS = {
     "forebay_spark_runtime": [
         "arrow",
         "driver",
-        "worker_process",
+        "worker_process event_time",
         "keyed_operator waiting data_source",
         "importing",
         "testing demo metrics",

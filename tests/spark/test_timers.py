@@ -42,19 +42,6 @@ class CoSessions(KeyedCoProcessFunction):
     on_timer = Sessions.on_timer
 
 
-class Later(KeyedProcessFunction):
-    """Registers timers at the time of each row's batch and a moment later."""
-
-    def process_element(self, row, ctx):
-        now = ctx.timers.processing_time
-        ctx.timers.register_processing_time(now)
-        ctx.timers.register_processing_time(now + timedelta(milliseconds=1))
-        yield row.user, f"row in {ctx.batch_id}"
-
-    def on_timer(self, at, ctx):
-        yield ctx.current_key, f"timer in {ctx.batch_id}"
-
-
 class Marks(KeyedProcessFunction):
     """Emits the watermark; it has no timers."""
 
@@ -278,23 +265,6 @@ def test_the_end_of_a_bounded_dataframe_fires_event_time_timers_if_its_state_end
     assert closed() == [1]
     assert closed(**stored, batch_id=0) == []
     assert closed(**stored, batch_id=1, fire_at_end=True) == [2]
-
-
-@pytest.mark.parametrize("backend", ["heap", pytest.param("lsm", marks=pytest.mark.slow)])
-def test_processing_time_reaches_subtasks_without_rows_a_batch_later(stage, backend):
-    for user in "abbb":
-        stage.put({"user": user})
-    operator = keyed(stage.source(), "user", uid="later", parallelism=2, backend=backend)
-    stage.run(operator.process(Later(), SCHEMA))
-    found = [what for user, what in stage.rows(SCHEMA) if user == "a"]
-    assert found[:2] == ["row in 0", "timer in 0"]
-    assert found[2:] in (["timer in 1"], ["timer in 2"])
-    mine = [what for user, what in stage.rows(SCHEMA) if user == "b"]
-    assert sorted(mine) == sorted(
-        [f"row in {n}" for n in (1, 2, 3)]
-        + [f"timer in {n}" for n in (1, 2, 3)]
-        + [f"timer in {n}" for n in (2, 3)]
-    )
 
 
 @pytest.mark.parametrize(

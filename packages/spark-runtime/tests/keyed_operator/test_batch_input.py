@@ -14,7 +14,8 @@ from forebay_engine.execution.identity import SubtaskIdentity
 from forebay_engine.versions.format.epochs import RunIdentity
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
-from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, HiddenColumns
+from forebay_spark_runtime.keyed_operator.plan import PULSE, TIME_SHIFT, HiddenColumns
+from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key
 
@@ -73,7 +74,7 @@ def batch(rows, subtask=1, kinds=KINDS):
     ]
     hidden = {
         HiddenColumns.TIME_AND_GROUP: pa.array(
-            [77 << GROUP_BITS | GROUPS * subtask + n for n in range(len(rows))], pa.int64()
+            [77 << TIME_SHIFT | GROUPS * subtask + n for n in range(len(rows))], pa.int64()
         ),
     }
     names = ["user", "n", "x"][: len(columns)]
@@ -91,6 +92,7 @@ def test_rows_keys_and_groups():
     assert taken.calls == [(ROWS, ["ann", "bob", "ann"], [GROUPS, GROUPS + 1, GROUPS + 2], 0)]
     assert taken.rows[0].user == "ann"
     assert batch_input.now_us(batch(ROWS)) == 77_000
+    assert batch_input.now_us(None) == NO_TIME
 
 
 def test_several_key_columns_are_tuples_in_the_order_asked_for():
@@ -145,6 +147,7 @@ def test_rows_are_counted_by_key_group():
 def test_ordering_goes_across_batches():
     batch_input = BatchInput(layout(order=(1,)), task(1))
     batches = [batch([("ann", 5), ("bob", 2)]), batch([("ann", 1), ("cyd", 2)])]
+    batches[1] = with_pulse(batches[1], 1)
     rest = iter(batches[1:])
     ordered = [
         tuple(row.values())[:2]
@@ -155,9 +158,42 @@ def test_ordering_goes_across_batches():
     assert list(batch_input.ordered(None, iter(()))) == []
 
 
-def test_rows_of_another_subtask():
+def with_pulse(given, position, group=GROUPS):
+    """Return a batch with the pulse's row of subtask 1, or of the one that has ``group``."""
+    hidden = pa.array([77 << TIME_SHIFT | PULSE | group], pa.int64())
+    users = given.schema.types[:-1]
+    pulse = pa.RecordBatch.from_arrays(
+        [*(pa.nulls(1, kind) for kind in users), hidden], given.schema.names
+    )
+    parts = [given.slice(0, position), pulse, given.slice(position)]
+    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+
+
+@pytest.mark.parametrize("position", [0, 1, 3])
+def test_the_pulse_brings_the_time_and_is_no_row(position):
+    taken, batch_input = Taken(), BatchInput(layout(), task(1))
+    given = with_pulse(batch(ROWS), position)
+    assert batch_input.now_us(given) == 77_000
+    for one in batch_input.ordered(given, iter(())):
+        batch_input.feed(one, taken)
+    assert (taken.rows, taken.keys) == (ROWS, ["ann", "bob", "ann"])
+    assert sum(batch_input.group_rows()) == 3
+
+
+def test_the_pulse_alone_is_no_batch():
+    batch_input = BatchInput(layout(), task(1))
+    given = with_pulse(batch(ROWS).slice(0, 0), 0)
+    assert batch_input.now_us(given) == 77_000
+    assert list(batch_input.ordered(given, iter(()))) == []
+
+
+@pytest.mark.parametrize(
+    "given", [lambda: batch(ROWS, subtask=1), lambda: with_pulse(batch(ROWS), 2)]
+)
+def test_rows_of_another_subtask(given):
+    batch_input = BatchInput(layout(), task(0))
     with pytest.raises(ConfigurationError, match="rows of subtask 1 came to partition 0 instead"):
-        BatchInput(layout(), task(0)).feed(batch(ROWS, subtask=1), Taken())
+        list(batch_input.ordered(given(), iter(())))
 
 
 def test_a_null_key_is_named_with_its_row():
@@ -232,9 +268,8 @@ def test_two_inputs_keep_the_order_in_which_rows_came():
 
 
 def test_two_inputs_of_which_one_is_idle():
-    taken = Taken()
-    BatchInput(TWO, task(0)).feed(united([{"id": "a"}, {"id": "b"}]), taken)
-    assert taken.calls == [([("a",), ("b",)], ["a", "b"], [0, 1], 1)]
+    given = with_pulse(united([{"id": "a"}, {"id": "b"}]), 2, group=0)
+    assert fed(TWO, [given]) == [([("a",), ("b",)], ["a", "b"], [0, 1], 1)]
 
 
 @pytest.mark.parametrize("row", [{"k": None, "n": 5}, {"id": None}], ids=str)
@@ -335,6 +370,7 @@ def test_broadcast_rows_come_first_in_an_order_that_does_not_depend_on_their_arr
     found = []
     for arrival in (RULES, RULES[::-1], RULES[2:] + RULES[:2]):
         batches = [with_rules(["ann"], arrival[:1]), with_rules(["bob", "eve"], arrival[1:])]
+        batches[0] = with_pulse(batches[0], 1, group=0)
         first, *others = fed(with_broadcast(*order), batches)
         found.append(first)
         assert [keys for _, keys, *_ in others] == [["ann"], ["bob", "eve"]]

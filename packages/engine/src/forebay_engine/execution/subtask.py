@@ -357,7 +357,7 @@ class Subtask:
 
     @property
     def _batch_ms(self) -> int:
-        """Return the batch's time in the query's checkpoint; 0 if unknown, and without rows."""
+        """Return the batch's time in the query's checkpoint; 0 if unknown."""
         is_planned = self.task.consecutive or self.task.checkpoint is not None
         # `NO_TIME` is before all times, and is 0 in names.
         return max(self._now_us // 1_000, 0) if is_planned else 0
@@ -425,7 +425,7 @@ class Subtask:
             backend,
             context,
             key_codec=self._key_codec,
-            # A subtask without rows has no time; its timers use the latest known time.
+            # Without a time, as under Connect without rows, timers use the latest known one.
             now_us=self._now_us if times is None else times.now_us,
             settings=self._settings,
             operator_state=OperatorState(self._function, task, self._making),

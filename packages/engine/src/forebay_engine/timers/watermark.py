@@ -69,8 +69,8 @@ def times_of(
 ) -> TimerClocks:
     """Return the clocks with which a micro-batch begins.
 
-    ``lateness_us`` is each input's allowed lateness, ``None`` without event time. A subtask without
-    rows does not know the time (``now_us`` is `NO_TIME`): it uses the latest time in the version.
+    ``lateness_us`` is each input's allowed lateness, ``None`` without event time. A subtask that
+    does not know the time (``now_us`` is `NO_TIME`) uses the latest time in the version.
     """
     sides = len(lateness_us or ())
     if making is None or not making.is_restored:

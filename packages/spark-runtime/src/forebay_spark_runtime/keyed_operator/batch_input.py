@@ -24,8 +24,9 @@ from forebay_spark_runtime.arrow.rows_in import (
     shown,
 )
 from forebay_spark_runtime.arrow.spark_objects import DeclaredType
-from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, HiddenColumns
+from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, PULSE, TIME_SHIFT, HiddenColumns
 from forebay_spark_runtime.worker_process.task_identity import moved_partitions_error
+from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import subtask_of
 
@@ -81,18 +82,23 @@ class BatchInput:
         self._group_rows: Any = None
 
     def now_us(self, batch: Any) -> int:
-        """Return the micro-batch's time, in µs since the epoch."""
-        return (int(batch.column(HiddenColumns.TIME_AND_GROUP)[0].as_py()) >> GROUP_BITS) * 1_000
+        """Return the micro-batch's time on a stream, in µs since the epoch.
+
+        ``batch`` is any of its batches; without one, as under Spark Connect, there is no time.
+        """
+        if batch is None:
+            return NO_TIME
+        return (int(batch.column(HiddenColumns.TIME_AND_GROUP)[0].as_py()) >> TIME_SHIFT) * 1_000
 
     def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-        """Return all batches, sorted as a whole if the job has ``order_by``.
+        """Return the user's rows of all batches, sorted as a whole if the job has ``order_by``.
 
         All rows of a broadcast input are in the first batch, which has no other rows. ``first`` is
-        ``None`` if there are no batches.
+        ``None`` if there are no batches. Raises `ConfigurationError` for rows of another subtask.
         """
         if first is None:
             return iter(())
-        batches = chain((first,), rest)
+        batches = chain.from_iterable(map(self._of_user, chain((first,), rest)))
         if self._layout.broadcast_order is not None:
             broadcast, keyed = _split(batches)
             return chain(broadcast, self._sorted(iter(keyed)))
@@ -128,10 +134,9 @@ class BatchInput:
     def feed(self, batch: Any, subtask: Subtask) -> None:
         """Process the rows of one Arrow batch.
 
-        Raises `ConfigurationError` for rows of another subtask, for a null or NaN key, and for a
-        value that Python cannot represent.
+        Raises `ConfigurationError` for a null or NaN key, and for a value that Python cannot
+        represent.
         """
-        self._check_subtask(batch)
         if not self._readers:
             self._prepare(batch)
         if self._layout.broadcast_order is not None and batch.column(0).null_count:
@@ -243,10 +248,22 @@ class BatchInput:
             positions = pc.indices_nonzero(side.is_valid())
             self._refuse_value(error, positions[error.position].as_py())
 
-    def _check_subtask(self, batch: Any) -> None:
+    def _of_user(self, batch: Any) -> Iterator[Any]:
+        """Yield a batch without rows of the pulse, in parts; check the subtask of its rows."""
+        numbers = batch.column(HiddenColumns.TIME_AND_GROUP)
+        # The time above the groups is the same in all rows, so those of the pulse come last.
+        seen = pc.min_max(numbers)
+        if not seen["max"].as_py() & PULSE:
+            self._check_subtask(seen)
+            yield batch
+            return
+        position = pc.index(numbers, seen["max"]).as_py()
+        for part in (batch.slice(0, position), batch.slice(position + 1)):
+            if part.num_rows:
+                yield from self._of_user(part)
+
+    def _check_subtask(self, seen: Any) -> None:
         task = self._task
-        # The time above the groups is the same in all rows.
-        seen = pc.min_max(batch.column(HiddenColumns.TIME_AND_GROUP))
         for time_and_group in (seen["min"].as_py(), seen["max"].as_py()):
             group = time_and_group & _GROUP_MASK
             if group not in task.range:

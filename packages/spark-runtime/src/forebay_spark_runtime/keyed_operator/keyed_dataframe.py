@@ -507,9 +507,9 @@ def _apply(
         sent_schema=None if sent is None else arrow_schema(sent),
         types=target.types,
         time_zone=time_zone(session),
-        streaming=streams,
+        now_us=None if streams else now_ms * 1_000,
     )
-    routed = plan(inputs, options, now_ms=now_ms)
+    routed = plan(inputs, options)
     if streams:
         query_listener.watch(session)
         stored_operators.remember(options)

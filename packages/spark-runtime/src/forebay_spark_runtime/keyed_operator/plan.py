@@ -2,10 +2,12 @@
 
 The user's columns come first and are unchanged; `HiddenColumns` follow. With two inputs, each
 input's columns are packed into a struct column, the other input's struct is null, and the two are
-united. Nothing else is: Spark's union converts columns of two types to one, which may lose digits,
-and a row's key must be the one of which its key group was computed. Of each row of a broadcast
-input every subtask gets a copy, under the first of its key groups, so that one shuffle carries both
-inputs. The observation node makes Spark run every subtask in every micro-batch.
+united. The user's columns are not: Spark's union converts columns of two types to one, which may
+lose digits, and a row's key must be the one of which its key group was computed. Of each row of a
+broadcast input every subtask gets a copy, under the first of its key groups, so that one shuffle
+carries both inputs. The observation node makes Spark run every subtask in every micro-batch. After
+it, a stream is united with the pulse, a row for each subtask, which brings the batch's time to
+subtasks without rows too.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from forebay_spark_runtime.arrow.input_types import check_writable, refuse_in_pi
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.driver.operator_names import rows_name
+from forebay_spark_runtime.driver.session import is_connect
+from forebay_spark_runtime.event_time.pulse import streaming_range
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, quoted
 from forebay_state_api.errors import ConfigurationError
 
@@ -32,13 +36,19 @@ if TYPE_CHECKING:
 
 GROUP_BITS: Final = 15
 """Bits of the key group in `HiddenColumns.TIME_AND_GROUP`: max parallelism is at most 32,768."""
+PULSE: Final = 1 << GROUP_BITS
+"""The bit of `HiddenColumns.TIME_AND_GROUP` that only rows of the pulse have."""
+TIME_SHIFT: Final = GROUP_BITS + 1
+"""The position of the time in `HiddenColumns.TIME_AND_GROUP`."""
 
 
 class HiddenColumns:
     """Names of the hidden columns that are sent to the workers with the rows."""
 
     TIME_AND_GROUP: Final = "__forebay_time_and_group"
-    """The micro-batch's time in ms, shifted left by `GROUP_BITS`, and the row's key group."""
+    """The micro-batch's time in ms, shifted left by `TIME_SHIFT`, `PULSE` and the row's key group.
+
+    The time is that of a stream, and 0 otherwise."""
     FIRST: Final = "__forebay_first"
     SECOND: Final = "__forebay_second"
     COLUMN: Final = "__forebay_column_"
@@ -120,28 +130,25 @@ def _reason(error: Exception) -> str:
     return reasons[0] if reasons else repr(error)
 
 
-def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> DataFrame:
+def plan(inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
     """Return the routed DataFrame that the operator's workers read.
 
-    ``now_ms`` is the processing time, in ms since the epoch, for a bounded DataFrame and for a
-    batch in ``foreachBatch``; a stream uses Spark's own time of each batch. Raises
-    `ConfigurationError` if two input columns have one name or a name is reserved.
+    Raises `ConfigurationError` if two input columns have one name or a name is reserved.
     """
     for one in inputs:
         _check_columns(one, options.uid)
-    now = f"{now_ms}L"
-    if inputs[0].df.isStreaming:
-        # Constant within a batch, and the same when Spark runs the batch again.
-        now = "unix_millis(current_timestamp())"
-    sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
+    sides = [_side(position, inputs, options) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else _united(*sides)
     rows_in = F.count(F.lit(1)).alias("rows_in")
-    observed = united.observe(rows_name(options.uid, options.keyed_uuid), rows_in)
+    rows = united.observe(rows_name(options.uid, options.keyed_uuid), rows_in)
+    if inputs[0].df.isStreaming and not is_connect(rows.sparkSession):
+        # The pulse comes second: the tasks of an operator above have the numbers of its subtasks.
+        rows = rows.unionByName(_pulse(rows.sparkSession, options), allowMissingColumns=True)
     group = f"({HiddenColumns.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
     subtask = F.expr(
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
     )
-    return route(observed, subtask, options.parallelism)
+    return route(rows, subtask, options.parallelism)
 
 
 def _check_columns(one: Input, uid: str) -> None:
@@ -157,17 +164,33 @@ def _check_columns(one: Input, uid: str) -> None:
         )
 
 
-def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> DataFrame:
+def _side(position: int, inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
     """Return one input with the hidden columns."""
     grouped = _grouped(position, inputs, options)
+    if not grouped.isStreaming:
+        return grouped
     columns = [
         F.col(quoted(name)) for name in grouped.columns if name != HiddenColumns.TIME_AND_GROUP
     ]
-    # Spark writes a batch's time into the code that it generates, and would compile and warm up
-    # that code for each batch. It does not generate code for `zip_with`.
-    time = f"zip_with(array(shiftleft({now}, {GROUP_BITS})), array(0L), (time, zero) -> time)[0]"
-    time_and_group = F.expr(f"{time} | {HiddenColumns.TIME_AND_GROUP}")
-    return grouped.select(*columns, time_and_group.alias(HiddenColumns.TIME_AND_GROUP))
+    return grouped.select(*columns, _with_time(HiddenColumns.TIME_AND_GROUP))
+
+
+def _pulse(session: SparkSession, options: KeyedOptions) -> DataFrame:
+    """Return the pulse: for each subtask a row without the user's columns."""
+    first = _first_group("id", options)
+    return streaming_range(session, options.parallelism).select(_with_time(f"({first} | {PULSE}L)"))
+
+
+def _with_time(group: str) -> Column:
+    """Return the column `HiddenColumns.TIME_AND_GROUP`, of an expression without the time.
+
+    The time is constant within a batch, and the same when Spark runs the batch again. Spark writes
+    it into the code that it generates, and would compile and warm up that code for each batch. It
+    does not generate code for `zip_with`.
+    """
+    now = f"array(shiftleft(unix_millis(current_timestamp()), {TIME_SHIFT}))"
+    time = f"zip_with({now}, array(0L), (time, zero) -> time)[0]"
+    return F.expr(f"{time} | {group}").alias(HiddenColumns.TIME_AND_GROUP)
 
 
 def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
@@ -198,6 +221,12 @@ def _group(keys: KeyColumns | None, options: KeyedOptions) -> Column:
     """Return a row's key group; of a broadcast row, make a copy for each subtask's first group."""
     if keys is not None:
         return F.expr(keys.group_expression(options.max_parallelism))
+    first = _first_group("subtask", options)
+    last = options.parallelism - 1
+    return F.explode(F.expr(f"transform(sequence(0L, {last}L), subtask -> {first})"))
+
+
+def _first_group(subtask: str, options: KeyedOptions) -> str:
+    """Return the first key group of a subtask, in SQL."""
     most, parallelism = options.max_parallelism, options.parallelism
-    first = f"(subtask * {most}L + {parallelism - 1}L) div {parallelism}L"
-    return F.explode(F.expr(f"transform(sequence(0L, {parallelism - 1}L), subtask -> {first})"))
+    return f"(({subtask} * {most}L + {parallelism - 1}L) div {parallelism}L)"

@@ -36,7 +36,6 @@ from forebay_spark_runtime.worker_process.operator_task import OperatorTask
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 
 if TYPE_CHECKING:
@@ -63,7 +62,8 @@ class SubtaskJob:
     types: list[str]
     """The types of the output columns, as the user declared them."""
     time_zone: str
-    streaming: bool
+    now_us: int | None
+    """The micro-batch's time in µs; ``None`` on a stream, whose rows and pulse have it."""
 
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -73,14 +73,14 @@ class SubtaskJob:
         clock = subtask_metrics.clock
         clock.switch(Phase.OPEN)
         freeze = begin_task()
-        task = TaskIdentity.of(self.options, TaskContext.get(), streaming=self.streaming)
+        task = TaskIdentity.of(self.options, TaskContext.get(), streaming=self.now_us is None)
         operator = OperatorTask(self.options, task, subtask_metrics)
         source = timed_input(iter(batches), clock)
         first = next(source, None)
         batch_input = BatchInput(self.layout, task.subtask)
         subtask_metrics.group_rows = batch_input.group_rows
         error_rows, output = self._output(task, clock)
-        now_us = NO_TIME if first is None else batch_input.now_us(first)
+        now_us = batch_input.now_us(first) if self.now_us is None else self.now_us
         function = unpickled(self.function, f"operator {self.options.uid!r}: {self.function_name}")
         subtask = self._subtask(operator, function, now_us, error_rows)
         call = TaskCalls(subtask, on_loop=awaits_anything(function))

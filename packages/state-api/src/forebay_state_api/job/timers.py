@@ -47,7 +47,7 @@ class Timers(abc.ABC):
     def processing_time(self) -> datetime:
         """The micro-batch's time, in UTC; processing-time timers up to it are due.
 
-        It is 1970 in a subtask without rows and timers so far.
+        Under Spark Connect it is 1970 in a subtask without rows and timers so far.
         """
 
     @property

@@ -69,7 +69,7 @@ class Manifest:
     not 0, and ``compaction``, the status that the process's compaction service reported."""
     batch_ms: int = 0
     """The micro-batch's time in the query's checkpoint, ms since the epoch; 0 where Spark records
-    none, and for a subtask without rows, which does not learn it."""
+    none, and for a subtask without rows that does not learn it, as under Spark Connect."""
     times: Mapping[str, Any] = attrs.field(factory=dict)
     """The timers' clocks, as plain data; empty for an operator without timers."""
     keyed_by: Sequence[Sequence[Sequence[str]]] = ()

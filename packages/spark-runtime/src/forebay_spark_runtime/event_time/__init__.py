@@ -1,0 +1,1 @@
+"""How time reaches the tasks of a keyed operator."""
