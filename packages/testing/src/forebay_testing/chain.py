@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from forebay_state_api.errors import ConfigurationError
+from forebay_testing.clock import set_for_tick
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,6 +48,16 @@ class HarnessChain:
         for harness in self._harnesses:
             rows = harness._process(rows, end=end, now_us=now_us)  # noqa: SLF001 - none of users'
         return list(rows)
+
+    def tick(self, at: datetime) -> list[Any]:
+        """Run a micro-batch without rows of each operator; return the rows that the last one emits.
+
+        :param at: the time of the micro-batch, as for `FunctionHarness.tick`.
+
+        Rows that the timers of an operator emit reach the next one in the same micro-batch.
+        """
+        set_for_tick(self._harnesses[0].clock, at)
+        return self.process([])
 
     def advance_watermark(self, to: datetime) -> list[Any]:
         """Move the watermark of each operator with event times to ``to``, from first to last.

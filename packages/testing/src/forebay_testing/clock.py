@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
+
+from forebay_state_api.errors import ConfigurationError
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -39,3 +41,23 @@ class ManualClock:
         if now.tzinfo is None:
             raise ValueError("a time without zone is ambiguous: pass an aware datetime")
         self._now = now.astimezone(UTC)
+
+
+def set_for_tick(clock: Any, at: Any) -> None:
+    """Set a clock to the time of a tick.
+
+    Raises `ConfigurationError` if ``at`` is no aware datetime or is before the clock's time, and
+    for a clock that is not a `ManualClock`.
+    """
+    if not isinstance(clock, ManualClock):
+        raise ConfigurationError(
+            f"tick sets the clock, and clock={clock!r} is not a ManualClock: pass one, or move "
+            "yours and call process([])"
+        )
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise ConfigurationError(f"a tick's time is a datetime with a time zone, not {at!r}")
+    if at < clock.now:
+        raise ConfigurationError(
+            f"a tick at {at} would be before the clock's time, {clock.now}: time does not go back"
+        )
+    clock.set(at)

@@ -53,6 +53,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
 from forebay_state_api.settings.engine_overrides import EngineOverrides, engine_overrides
 from forebay_state_api.storage import open_storage
+from forebay_testing.clock import set_for_tick
 from forebay_testing.fake_clients import with_calls, with_clients
 from forebay_testing.fresh_copies import fresh_copy
 from forebay_testing.input_rows import InputRows, column_names, extractor
@@ -280,6 +281,19 @@ class FunctionHarness:
             records += self._rows.keyed(second, 1)
         ordered, begun = self._rows.ordered(records), self._pending.begin
         return self._run(ordered, begun, broadcast, end=end, now_us=now_us)
+
+    def tick(self, at: datetime) -> list[Any]:
+        """Run a micro-batch without rows at a time; return the rows that due timers emit.
+
+        :param at: the micro-batch's time, aware, not before the clock's; the clock stays there.
+
+        It is a tick of ``keyed(..., ticks=)``: timers up to the time and the watermark fire, and
+        what has expired is cleaned up. Raises `ConfigurationError` for another time, and for a
+        ``clock`` that is not a `ManualClock`.
+        """
+        self._check_open()
+        set_for_tick(self.clock, at)
+        return self.process([])
 
     def advance_watermark(self, to: datetime) -> list[Any]:
         """Move the watermark to ``to``; return the rows that the due event-time timers emit.
