@@ -62,12 +62,18 @@ PHRASES = {
     r"takes? for one": "cannot distinguish, differ only in case",
     r"nobody (?:expected|has looked at)": "unexpected, never retrieved",
     r"as things are": "current",
+    r"whoever": "the reader, a client, code that ...",
+    r"calls? (?:of )?the world": "calls of external services",
+    r"and else": "otherwise",
     r"(?:has|have) (?:ended|gone)(?! to\b)": "is done, completed, exited, continued",
     rf"(?:{_RECORDS})s? says?": "records, states, gives, shows",
 }
 _OPENINGS = {
     r"What": "begin with a verb ('Returns ...') or a noun phrase",
     r"That": "begin with a verb, or with 'Whether'",
+    r"Where|Which|Who|Why": "begin with a verb or a noun phrase",
+    r"Inverse of": "begin with a verb ('Decode ...', 'Parse ...')",
+    r"(?:As|Like) _": "begin with a verb ('Run ..., as `run` does')",
 }
 
 # Names of modules and classes that do not say what is behind them; the test of a module counts too.

@@ -42,7 +42,7 @@ def test_names_are_imported_as_themselves_in_order(package):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_public_name_is_hidden_by_a_module(package):
-    """Whoever imports a module of a package sets the module as the package's attribute."""
+    """Importing a module of a package sets the module as the package's attribute."""
     module = import_module(package)
     modules = {found.name for found in pkgutil.iter_modules(module.__path__)}
     assert not modules & {*module.__all__}

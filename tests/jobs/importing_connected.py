@@ -111,7 +111,7 @@ class Scenarios:
         return self.ours("whole", uid="whole", output="whole")
 
     def stopped(self):
-        """Run two batches on Spark's operator, and leave a third one to whoever goes on."""
+        """Run two batches on Spark's operator, and leave the third one to its successor."""
         self.put(("ann", 1), ("bob", 2))
         self.put(("ann", 10))
         self.on_spark("old")

@@ -100,6 +100,10 @@ def test_docstrings_and_attribute_docstrings_open_with_a_verb_or_a_noun(found):
     assert found(text) == [(2, "What"), (5, "That")]
     assert found('message = "What went wrong is unknown"\n') == []
     assert found('"""Whether it is so."""\n') == []
+    assert found('"""Where it is."""\n') == [(1, "Where")]
+    assert found('"""Inverse of `pack`."""\n') == [(1, "Inverse of")]
+    assert found('"""As `run`, for rows."""\n') == [(1, "As _")]
+    assert found('"""Asked as `run` asks."""\n') == []
 
 
 def test_code_of_pages_and_short_strings_are_data(found):

@@ -1,4 +1,4 @@
-"""Which versions are final, on Spark: marks at a batch's end, bounded DataFrames, foreachBatch."""
+"""Final versions on Spark: marks at a batch's end, bounded DataFrames, foreachBatch."""
 
 from __future__ import annotations
 

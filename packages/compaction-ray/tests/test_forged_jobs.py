@@ -1,4 +1,4 @@
-"""Whoever may submit jobs can neither overwrite live files nor forge the results of others."""
+"""Clients can neither overwrite live files nor forge the results of others."""
 
 from __future__ import annotations
 

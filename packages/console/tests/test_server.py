@@ -1,4 +1,4 @@
-"""Where the console listens, and what follows from it."""
+"""The addresses on which the console listens, and the protection that each needs."""
 
 from __future__ import annotations
 

@@ -615,7 +615,7 @@ def test_what_other_jobs_may_not_meet_is_no_outage(client_of, gateway, remote, c
 
 
 def test_with_fail_a_job_that_no_gateway_has_is_lost_after_the_queue_timeout(client_of, gateway):
-    """Whoever has submitted it has given it up by then; it may be submitted again at any time."""
+    """Its owner has given it up by then; it may be submitted again at any time."""
     clock = Clock()
     client = client_of(gateway.address, failure_strategy="fail", clock=clock)
     given = job()

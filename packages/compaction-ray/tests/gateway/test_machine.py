@@ -108,7 +108,7 @@ class Owner:
 
 @attrs.define
 class Truth:
-    """The true events, whoever knows of them."""
+    """The true events, known to the gateway or not."""
 
     results: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
     """Prefix → entries of the output below it."""

@@ -209,7 +209,7 @@ def test_scaling_while_jobs_run(service, signals):
 
 @pytest.mark.slow
 def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
-    """Like `start` without a cluster: its Ray has as many CPUs as it had workers at the start."""
+    """The Ray of such a gateway has as many CPUs as it had workers at the start."""
     roomy = attrs.evolve(service.spec, port=0, metrics_port=free_port("127.0.0.1"), worker_cpus=0.0)
     actor, address = start_gateway(roomy, name="roomy", detached=False)
     gateway = Gateway(address, Credentials, timeout_s=5.0)

@@ -1,4 +1,4 @@
-"""Who may look, and what leaves the console."""
+"""Access control, and the data that leave the console."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_large_parts_are_compared_in_smaller_ones(operator, open_console, monkey
 
 @pytest.mark.parametrize("versions", ["older=1&newer=12", "older=12&newer=1"])
 def test_too_much_to_compare_is_refused(versions, open_console, monkeypatch):
-    """Whichever of the two versions is the large one."""
+    """The limit holds for the older version and for the newer one."""
     operator = open_console.directory.by_folder()["clicks/visits"]
     sizes = {
         version.version: max(one.figures.counts["state_bytes"] for one in version.subtasks)

@@ -38,7 +38,7 @@ class ModelFuture:
         self.model.stack += [(*entry, value) for entry in reversed(self.callbacks)]
 
     def then_accept(self, fn: Callable[[Any], Any]) -> ModelFuture:
-        """As `StateFuture.then_accept`."""
+        """Model `StateFuture.then_accept`."""
         after = ModelFuture(self.model)
 
         def accept(value: Any) -> None:
@@ -52,7 +52,7 @@ class ModelFuture:
         return after
 
     def then_compose(self, fn: Callable[[Any], Any]) -> ModelFuture:
-        """As `StateFuture.then_compose`."""
+        """Model `StateFuture.then_compose`."""
         after = ModelFuture(self.model)
 
         def compose(value: Any) -> None:
@@ -86,7 +86,7 @@ class RecordModel:
         self.s = ModelSortedMap(self, "s")
 
     def set_current_namespace(self, namespace: Any) -> None:
-        """As `RuntimeContext.set_current_namespace`."""
+        """Model `RuntimeContext.set_current_namespace`."""
         self.current_namespace = namespace
 
     def request(self, value: Any) -> ModelFuture:
@@ -135,7 +135,7 @@ class RecordModel:
         step()
 
     def combine_all(self, members: list[ModelFuture]) -> ModelFuture:
-        """As `combine_all`."""
+        """Model `combine_all`."""
         after = ModelFuture(self)
         missing = len(members)
         if all(member.done for member in members):
@@ -217,7 +217,7 @@ class ModelState:
                 self.model.cells[self.name, target] = moved if held is None else held + moved
 
     def async_merge_namespaces(self, target: Any, sources: Sequence[Any]) -> ModelFuture:
-        """As `merge_namespaces`: a request that takes effect when it is made."""
+        """Model `merge_namespaces`: a request that takes effect when it is made."""
         self.merge_namespaces(target, sources)
         return self.model.request(None)
 
@@ -273,7 +273,7 @@ class ModelIterator:
         self.elements = elements
 
     def on_next(self, fn: Callable[[Any], Any]) -> ModelFuture:
-        """As `StateIterator.on_next`: a request; its calls run concurrently when its turn comes."""
+        """Model `StateIterator.on_next`: a request whose calls run concurrently in its turn."""
         result = ModelFuture(self.model)
         namespace = self.model.current_namespace
         futures: list[ModelFuture] = []

@@ -36,7 +36,7 @@ _STORED = [5, [1, 2], [(1, 1)], 7]
 
 
 class _Awaits(Recorded):
-    """As `Recorded`, with a record method that may await anything."""
+    """A `Recorded` with a record method that may await anything."""
 
     async def process_element(self, row, ctx):
         return await self.process(self, row, ctx)

@@ -1,4 +1,4 @@
-"""Which state takes which variable, and everything that no state can take."""
+"""Match variables with states, and report every variable that no state can take."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_a_task_whose_process_ends_with_it_waits_for_its_threads(monkeypatch, re
 
 @pytest.mark.parametrize(("run_id", "expected"), [("run", "run"), (None, "of keyed")])
 def test_a_task_reports_an_outage_after_its_compactions(monkeypatch, run_id, expected):
-    """Where a process has one task, it learns only then that no gateway answers."""
+    """A process of a single task learns only at its end that no gateway answers."""
     reports, found = [], ["an outage"]
     service = SimpleNamespace(hand_over=lambda: found.append("one more"), outage=found.pop)
     monkeypatch.setattr(operator_task, "report_outage", lambda *given: reports.append(given))

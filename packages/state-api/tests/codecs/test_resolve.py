@@ -1,4 +1,4 @@
-"""Which stored types a declared type can read, and which it cannot."""
+"""Stored types that a declared type can read, and those that it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which descriptors a context takes: by class, subclasses included, not by the name of a class."""
+"""Descriptors that a context takes: by class, subclasses included, not by the name of a class."""
 
 import pytest
 

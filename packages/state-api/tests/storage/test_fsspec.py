@@ -46,7 +46,7 @@ class Replacing(LocalFileSystem):
 
     protocol = "hdfs"
     _at_once = threading.Lock()
-    """A rename there is one step, whoever else renames meanwhile."""
+    """A rename there is atomic, whatever else is renamed meanwhile."""
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         target = Path(path2)

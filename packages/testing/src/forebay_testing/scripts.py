@@ -104,7 +104,7 @@ class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
 
 
 class SynchronousScripts(ScriptFunction):
-    """`Style.SYNCHRONOUS`."""
+    """Executes scripts in `Style.SYNCHRONOUS`."""
 
     def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
         results = [self.answer(one, self.call(ctx, one, "")) for one in row.accesses]
@@ -112,7 +112,7 @@ class SynchronousScripts(ScriptFunction):
 
 
 class CoroutineScripts(ScriptFunction):
-    """`Style.COROUTINE`."""
+    """Executes scripts in `Style.COROUTINE`."""
 
     async def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
         results = []
@@ -123,7 +123,7 @@ class CoroutineScripts(ScriptFunction):
 
 
 class CallbackScripts(ScriptFunction):
-    """`Style.CALLBACK`: each access is issued in a callback of the previous one."""
+    """Executes scripts in `Style.CALLBACK`: each access in a callback of the previous one."""
 
     def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
         results: list[Any] = []
@@ -139,7 +139,7 @@ class CallbackScripts(ScriptFunction):
 
 
 class UnchainedScripts(ScriptFunction):
-    """`Style.UNCHAINED`."""
+    """Executes scripts in `Style.UNCHAINED`."""
 
     def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
         futures = [self.issue(ctx, access) for access in row.accesses]

@@ -79,7 +79,7 @@ class TopScreen:
     views: Mapping[StoredOperator, OperatorView]
     now: datetime
     fault: str = ""
-    """Why the newest refresh failed, for all operators or for the queries and operators that it
+    """The fault of the newest refresh, for all operators or for the queries and operators that it
     names, whose views are then older, or missing."""
     fits: bool = False
     """Whether it is cut to the terminal's height and width; otherwise nothing is cut."""

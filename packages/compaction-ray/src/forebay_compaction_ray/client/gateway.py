@@ -80,7 +80,7 @@ class Gateway:
         self._lock: Final = threading.Lock()
         self._reach = ConnectionState.UP
         self._complaint = ""
-        """Why the gateway rests."""
+        """The reason for which the circuit is open."""
         self._rest_s = _FIRST_REST_S
         self._rested_s = 0.0
         """When a gateway that did not answer may be called again."""

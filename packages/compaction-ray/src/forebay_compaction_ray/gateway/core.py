@@ -201,7 +201,7 @@ class GatewayCore:
     def follow(
         self, *, workers: int | None = None, draining: bool = False, stopping: bool = False
     ) -> None:
-        """Carry out an operator's orders; `stopping` is for the owner."""
+        """Carry out an operator's orders; the gateway's owner carries out `stopping`."""
         if workers is not None:
             self.worker_set.scale(workers)
         if draining:

@@ -158,7 +158,7 @@ class Awaits:
         self._limit = WaitLimit(loop, self._now)
         self._turned = self._now()
         self.wake_context = contextvars.Context()
-        """Where the ends of waits are noted; no code of the user's runs in it."""
+        """The context in which the ends of waits are noted; no user code runs in it."""
 
     # -- user code ----------------------------------------------------------------------------
 

@@ -492,7 +492,7 @@ class Engine:
         if lent is not None:
             lent.give_back()
 
-    # -- calls of the world -------------------------------------------------------------------
+    # -- calls of external services ----------------------------------------------------------------
 
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return a call of the running record, which is made when it is awaited."""

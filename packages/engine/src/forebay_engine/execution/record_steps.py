@@ -191,7 +191,7 @@ class RecordSteps:
 
     def _end_without_result(self) -> None:
         self.ended = True
-        self._task = None  # whoever keeps the task keeps the steps
+        self._task = None  # a reference to the task keeps the steps alive
         self._record.open -= 1
         if self._record.driven:
             self._record.driven.discard(self)

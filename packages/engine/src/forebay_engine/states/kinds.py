@@ -22,7 +22,7 @@ class StateKind:
     """The engine's implementation of one kind of descriptor."""
 
     name: str
-    """`StateDescriptor.kind`; stored with the state, so it never changes."""
+    """The name in `StateDescriptor.kind`; stored with the state, so it never changes."""
     shape: Shape
     """The shape of the table."""
     state: type[KeyedState]
@@ -30,7 +30,7 @@ class StateKind:
     read: Callable[[Any], Any]
     """Returns a state object's content under the current key, as plain data."""
     ordered: bool = False
-    """`TableSpec.ordered`."""
+    """Whether the map is read in the order of its keys, as `TableSpec.ordered`."""
 
 
 _get: Final = methodcaller("get")

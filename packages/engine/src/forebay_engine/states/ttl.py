@@ -94,9 +94,9 @@ class _TtlCells(KeyedState):
 
     _policy: TtlPolicy
     _now: int
-    """`TtlPolicy.now`."""
+    """The policy's time, as `TtlPolicy.now`."""
     _plain_after: int
-    """`TtlPolicy.plain_after`."""
+    """The policy's limit, as `TtlPolicy.plain_after`."""
 
     def has_content(self, stored: Any) -> bool:
         return self._policy.live(stored) is not ABSENT

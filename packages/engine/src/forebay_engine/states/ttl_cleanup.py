@@ -63,7 +63,8 @@ class Cleanups:
         for one in ttl.cleanup:
             if needed_by(one) not in backend.capabilities:
                 raise ConfigurationError(
-                    f"state {descriptor.name!r}: backend {backend.name!r} does not do {one!r}; "
+                    f"state {descriptor.name!r}: backend {backend.name!r} does not support "
+                    f"{one!r}; "
                     "choose CleanupOnRead(), CleanupInBackground(), cleanup=() or another backend"
                 )
         own = backend.background_cleanup

@@ -82,7 +82,7 @@ class ImportTarget:
     replaces: str | None = None
     """The run whose copy of the version it replaces."""
     keyed_by: Sequence[Sequence[Sequence[str]]] = ()
-    """`Manifest.keyed_by`."""
+    """The key columns, as `Manifest.keyed_by`."""
 
     @classmethod
     def replacing(cls, storage: ObjectStorage, reader: VersionReader) -> Self:

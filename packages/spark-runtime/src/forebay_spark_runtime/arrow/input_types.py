@@ -15,7 +15,7 @@ from forebay_spark_runtime.arrow.spark_objects import parts_of
 from forebay_state_api.errors import ConfigurationError
 
 Flaw: TypeAlias = "tuple[str, str] | None"
-"""Why a type cannot be used, and the remedy; ``None`` if it can."""
+"""The reason why a type cannot be used, and the remedy; ``None`` if it can."""
 
 _IN_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 """Spark's error condition when the function of a pipeline table asks for columns."""

@@ -30,7 +30,9 @@ class MarkedStruct:
         return {name: getattr(value, name) for name in self.fields}
 
 
-def _marked(mark: str, cls: str, *fields: str) -> tuple[Callable[[Any], bool], MarkedStruct] | None:
+def _marked_class(
+    mark: str, cls: str, *fields: str
+) -> tuple[Callable[[Any], bool], MarkedStruct] | None:
     """Return the test of an Arrow struct and the class it represents, if this pyspark has it."""
     if not hasattr(marks, mark) or not hasattr(spark, cls):
         return None
@@ -40,9 +42,9 @@ def _marked(mark: str, cls: str, *fields: str) -> tuple[Callable[[Any], bool], M
 _MARKED: Final = [
     found
     for found in (
-        _marked("is_variant", "VariantVal", "value", "metadata"),
-        _marked("is_geometry", "Geometry", "wkb", "srid"),
-        _marked("is_geography", "Geography", "wkb", "srid"),
+        _marked_class("is_variant", "VariantVal", "value", "metadata"),
+        _marked_class("is_geometry", "Geometry", "wkb", "srid"),
+        _marked_class("is_geography", "Geography", "wkb", "srid"),
     )
     if found is not None
 ]

@@ -1,1 +1,1 @@
-"""How time reaches the tasks of a keyed operator."""
+"""The event time of a keyed operator, as it reaches the tasks."""

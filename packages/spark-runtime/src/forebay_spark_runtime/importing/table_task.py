@@ -52,10 +52,10 @@ class PartAnswer:
     part: ImportedPart | None = None
     """The part; ``None`` if nothing was written."""
     rows: Mapping[str, int] = attrs.field(factory=dict)
-    """State → its rows."""
+    """State → the number of its rows."""
     timers: int = 0
     fault: str | None = None
-    """Why a row does not fit."""
+    """The reason why a row does not fit."""
 
     def batch(self) -> pa.RecordBatch:
         """Return the answer as one row of `ANSWER`."""

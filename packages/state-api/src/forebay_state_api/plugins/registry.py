@@ -66,11 +66,11 @@ def _installed_entry_points() -> Iterable[importlib.metadata.EntryPoint]:
 class Plugins:
     """The installed plugins; each is imported and asked once, when it is first needed.
 
-    A plugin harms only those who use it. If it cannot be imported, does not match the hooks, or
-    provides what cannot be used (of a contract version that is not served, without a name,
-    abstract, …), what works of all others is found, `installed` has the reason, and whoever asks
-    for what is broken gets it as a `PluginError`. If two plugins provide things of one name,
-    neither is found by it, unless the project itself publishes the name: then its own is.
+    A broken plugin affects only its users. If it cannot be imported, does not match the hooks, or
+    provides something unusable (of a contract version that is not served, without a name, abstract,
+    …), everything that works is still found, `installed` has the reason, and a request for the
+    broken thing raises it as a `PluginError`. If two plugins provide things of one name, neither is
+    found by it, unless the project itself publishes the name: then the project's is found.
 
     A name that the project publishes is looked up in its own distribution first, so that no other
     plugin is imported for it. Methods may be called from any thread.

@@ -89,7 +89,7 @@ def _checked_path(text: str) -> str:
             raise _neither_path_nor_url_error(text, scheme)
     if os.name != "nt" and _WINDOWS.match(text):
         raise ConfigurationError(
-            f"the state directory {text!r} is a path of Windows; write one of this system"
+            f"the state directory {text!r} is a Windows path: pass a path of this operating system"
         )
     return text
 

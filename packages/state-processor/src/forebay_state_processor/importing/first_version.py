@@ -46,7 +46,7 @@ class Imported:
     """The key of the run that made it: with `version` it names the position. ``None`` after a dry
     run."""
     rows: Mapping[str, int]
-    """State → its rows."""
+    """State → the number of its rows."""
     timers: int
 
 

@@ -37,7 +37,7 @@ class Replaced:
     """The key of the run that made the copy: with `version` it names the position. ``None`` after a
     dry run."""
     rows: Mapping[str, int]
-    """Replaced state → its rows."""
+    """Replaced state → the number of its rows."""
     timers: int | None
     """The number of timers that replaced all others; ``None`` if the timers stayed."""
 

@@ -25,7 +25,7 @@ _CLEARED: Final = (
 
 @attrs.frozen(kw_only=True)
 class Explanation:
-    """Why a micro-batch took as long as it did."""
+    """The explanation of the duration of a micro-batch."""
 
     batch: int
     subtask: int

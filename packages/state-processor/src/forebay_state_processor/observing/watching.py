@@ -45,7 +45,7 @@ class HotKeyGroups:
     rows_in: int
     """Rows of the subtask."""
     rows: Mapping[int, int]
-    """Key group → its rows, the hottest first."""
+    """Key group → the number of its rows, the hottest first."""
 
 
 @attrs.frozen(kw_only=True, slots=False)

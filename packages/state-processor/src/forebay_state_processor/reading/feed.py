@@ -59,7 +59,7 @@ def open_feed(
 
 @attrs.frozen
 class DifferencePart:
-    """A part of a difference for one of several readers, which together read the whole one."""
+    """The part of a difference that one of several readers reads."""
 
     key_groups: KeyGroupRange
     older_us: int | None

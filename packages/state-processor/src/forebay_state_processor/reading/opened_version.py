@@ -52,7 +52,7 @@ class OpenedVersion:
         self._pin: Final = HeldPin(
             reader.pin, renew_every_s, partial(is_stored, reader.storage, self._position)
         )
-        weakref.finalize(self, self._pin.abandon)  # whoever forgets to close it
+        weakref.finalize(self, self._pin.abandon)  # if it is never closed
         self._closed = False
 
     def table(self, spec: TableSpec, groups: KeyGroupRange) -> Table:

@@ -30,7 +30,7 @@ KEYS: Final = 4_096
 
 @attrs.frozen
 class VersionPart:
-    """A part of a version for one of several readers, which all see what the whole one shows."""
+    """The part of a version that one of several readers reads, at the time of the whole version."""
 
     key_groups: KeyGroupRange
     now_us: int | None

@@ -43,7 +43,7 @@ def is_due(
 
 
 class FolderPasses:
-    """The passes of one process over an operator's folder: the last one's time and content.
+    """The passes of one process over an operator's folder: the last one's time and its cache.
 
     Another process that makes the next pass has neither: it runs one at once, and reads again.
     """

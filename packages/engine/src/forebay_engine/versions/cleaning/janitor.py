@@ -6,7 +6,7 @@ named when the pass began, and then markers and manifests of versions below the 
 it puts into the history; so a file outlives the manifests that named it by at least one pass. The
 files are those of versions below the base from which earlier passes have deleted (`clearing_marks`,
 `named_files`), and those for later versions that nobody has begun: a task puts its
-marker before it writes, but whoever may submit compactions chooses their folders. Pinned files
+marker before it writes, but clients that submit compactions choose their folders. Pinned files
 stay, as does every object that is younger than the minimum age by the store's clock. Before each
 batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
 """

@@ -39,8 +39,8 @@ class ObjectCache:
     ) -> Sequence[T]:
         """Return ``read(storage, name)`` for each object, one request for each not remembered.
 
-        On several threads where storage waits. ``done`` is called for each object. Raises the
-        error of the first that has one.
+        Uses several threads if requests to the storage wait. ``done`` is called for each object.
+        Raises the error of the first that has one.
         """
         wanted = list(names)
         found: dict[str, T] = {}

@@ -33,7 +33,7 @@ class Made:
     manifest: bool
     """Whether it is a whole manifest; otherwise a marker, or the remains of a torn manifest."""
     batch_ms: int = 0
-    """`Manifest.batch_ms`; 0 for a marker."""
+    """The batch's time, as `Manifest.batch_ms`; 0 for a marker."""
     modified: datetime
     """When it was written, by the store's clock."""
     encoded: str = ""
