@@ -16,6 +16,7 @@ import attrs
 import pytest
 
 from forebay_engine.versions import OperatorVersions, RunIdentity, TaskVersion
+from forebay_engine.versions.writer_memory import WriterMemory
 from forebay_state_api.contract.checksummed import seal, unseal
 from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import CommittedState, StateFile
@@ -91,6 +92,8 @@ class Run:
         self.identity = identity
         self.parallelism = parallelism
         self.data = data
+        self.memory = WriterMemory()
+        """Of the driver's worker process: each driver has its own."""
         self._attempts = itertools.count(1)
 
     @property
@@ -106,6 +109,7 @@ class Run:
             uid=how.pop("uid", "op"),
             max_parallelism=how.pop("max_parallelism", GROUPS),
             backend_name=how.pop("backend_name", "toy"),
+            memory=how.pop("memory", self.memory),
         )
         version = operator.begin(
             batch_id=batch,

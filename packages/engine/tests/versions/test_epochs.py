@@ -99,4 +99,7 @@ def test_a_run_whose_entry_was_pruned_cannot_come_back(query):
     entry = list_epochs(query.storage).of_run(older.key)
     query.storage.delete([entry.name])
     with pytest.raises(FencedError, match="cleaned up"):
+        older.begin(1).commit()
+    older.memory.forget()
+    with pytest.raises(FencedError, match="cleaned up"):
         older.begin(1)

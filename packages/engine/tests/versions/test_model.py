@@ -33,7 +33,8 @@ from forebay_engine.versions.format.checkpoint import Checkpoint
 from forebay_engine.versions.format.epochs import list_epochs
 from forebay_engine.versions.format.manifest import read_manifest
 from forebay_engine.versions.format.markers import Made
-from forebay_state_api.errors import ConfigurationError, FencedError
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_testing.clock import ManualClock
 from forebay_testing.storage import ClockedStorage, Crash, Fault, FaultKind, FaultyStorage
@@ -42,6 +43,8 @@ pytestmark = pytest.mark.long
 
 RETENTION = 3
 PARALLELISM = st.integers(1, 4)
+FORBIDDEN = (FencedError, CorruptStateError, ObjectNotFoundError)
+"""How a task of an older run ends, at the latest at its commit."""
 EXAMPLES = settings().max_examples
 """A third of them are tried by default, all in a search."""
 
@@ -214,18 +217,26 @@ class SparkModel(RuleBasedStateMachine):
             attempt.commit(written)
 
     @precondition(lambda self: self.older)
-    @rule(data=st.data())
-    def older_run_begins(self, data):
+    @rule(data=st.data(), same_worker=st.booleans())
+    def older_run_goes_on(self, data, same_worker):
+        """An older driver runs a task; it must not commit. What it opens may be deleted."""
         run, batch = data.draw(st.sampled_from(self.older))
         if run.key in {key for key in self.minted() if key != self.run.key}:
             newest = max(self.minted().items(), key=lambda item: item[1])[0]
             if newest != run.key:
-                with pytest.raises(FencedError):
-                    run.begin(batch)
+                if not same_worker:
+                    run.memory.forget()
+                with pytest.raises(FORBIDDEN if same_worker else FencedError):
+                    run.begin(batch).commit()
+                self.most = max(self.most, batch + 1)
+
+    @rule()
+    def worker_dies(self):
+        """The next task runs in a process that remembers nothing."""
+        self.run.memory.forget()
 
     def minted(self):
-        names = (i.name.split("/")[1].split("-") for i in self.query.storage.list("epochs"))
-        return {parts[2]: (int(parts[0]), parts[2]) for parts in names}
+        return {one.run_key: one.rank for one in list_epochs(self.query.storage).entries}
 
     @precondition(lambda self: not self.fresh)
     @rule()

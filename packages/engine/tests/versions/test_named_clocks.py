@@ -95,5 +95,5 @@ def test_a_manifest_is_read_under_a_name_with_clocks(query):
     (made,) = list_version(query.storage, 1).manifests
     manifest = read_manifest(query.storage, made.name)
     stored = TimerClocks(now_us=5, watermark_us=-7).stored()
-    name = put_manifest(query.storage, attrs.evolve(manifest, times=stored))
+    name, _ = put_manifest(query.storage, attrs.evolve(manifest, times=stored))
     assert read_manifest(query.storage, name).times == stored

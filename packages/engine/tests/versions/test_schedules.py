@@ -25,8 +25,29 @@ class TestSchedule01TwoDrivers:
         older.batches(0, 2)
         newer.batch(3)
         with pytest.raises(FencedError, match=r"newer run.*checkpoint was copied"):
-            older.begin(3)
+            older.begin(3).commit()
         assert newer.opened(4) == expected("0a", "1a", "2a", "3b")
+
+    def test_a_process_that_is_new_to_the_older_driver_stops_before_it_reads(self, query):
+        older, newer = query.run(), query.run()
+        older.batches(0, 2)
+        newer.batch(3)
+        older.memory.forget()
+        with pytest.raises(FencedError, match=r"newer run.*checkpoint was copied"):
+            older.begin(3)
+
+    def test_the_older_driver_began_a_batch_and_the_newer_one_is_restarted(self, query, expected):
+        """A version that only the older driver began is nobody's."""
+        older, newer, newest = (query.run(data=data) for data in "abc")
+        older.batches(0, 2)
+        newer.batch(2)
+        begun = [older.begin(3, subtask) for subtask in range(2)]
+        for task in begun:
+            with pytest.raises(FencedError):
+                task.commit()
+        assert newer.opened(3) == expected("0a", "1a", "2b")
+        newest.batch(3)
+        assert newest.opened(4) == expected("0a", "1a", "2b", "3c")
 
     def test_a_task_of_the_older_driver_that_had_begun_commits_in_vain(self, query, expected):
         older, newer = query.run(data="a"), query.run(data="b")
@@ -59,7 +80,7 @@ class TestSchedule02SameSessionStartedAgain:
         first.batch(0)
         query.run().batch(1)
         with pytest.raises(FencedError):
-            first.begin(2)
+            first.begin(1).commit()
 
     def test_the_same_run_key_cannot_go_back(self, query):
         run = query.run()
@@ -116,7 +137,7 @@ class TestSchedule03EpochsAtOnce:
         run.batch(0)
         assert run.opened(1) == expected("0a")
         with pytest.raises(FencedError):
-            rival.begin(1)
+            rival.begin(0).commit()
 
 
 class TestSchedule04CheckpointGoesBack:
@@ -460,6 +481,7 @@ class TestSchedule14TornManifest:
     def test_an_altered_one_is_corrupt(self, query):
         run = query.run(1)
         run.batch(0)
+        run.memory.forget()
         altered = FaultyStorage(query.storage, Fault(name="*/manifest-*", kind=FaultKind.ALTERED))
         with pytest.raises(CorruptStateError, match="altered"):
             run.begin(1, storage=altered)

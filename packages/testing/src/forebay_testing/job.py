@@ -36,6 +36,7 @@ from forebay_engine.versions import (
     OperatorVersions,
     RestoreFrom,
     RunIdentity,
+    WriterMemory,
     operator_folder,
 )
 from forebay_engine.versions.choosing.reader import open_version
@@ -153,6 +154,7 @@ class KeyedJob:
         """The reports of the last micro-batch's subtasks."""
         self._fresh = fresh
         self._forget = forget
+        self._memory = WriterMemory()
         self._attempts = itertools.count()
         self._run = _new_run()
 
@@ -309,6 +311,7 @@ class KeyedJob:
             max_parallelism=self.max_parallelism,
             backend_name=self.backend_class.name,
             keyed_by=self.keyed_by,
+            memory=self._memory,
         )
 
     @property
@@ -332,6 +335,7 @@ class KeyedJob:
             self.batch_id = batch_id
         if not same_process:
             self._forget()
+            self._memory.forget()
 
     def close(self) -> None:
         """Close the compaction service, and the loop of a `VirtualClock`."""

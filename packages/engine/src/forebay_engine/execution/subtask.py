@@ -353,6 +353,7 @@ class Subtask:
             now_us=self._now_us,
             batch_ms=self._batch_ms,
             checkpoint=task.checkpoint,
+            every_clock=self._lateness_us is not None,
         )
 
     @property

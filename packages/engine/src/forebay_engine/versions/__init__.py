@@ -30,3 +30,4 @@ if TYPE_CHECKING or not import_on_first_use(__name__):
         OperatorVersions as OperatorVersions,
         TaskVersion as TaskVersion,
     )
+    from forebay_engine.versions.writer_memory import WriterMemory as WriterMemory

@@ -2,9 +2,10 @@
 
 The order of requests is the protocol. `OperatorVersions.begin` lists the epochs (and mints one at
 a run's first batch), puts the start marker, lists the subtask's folder in the version to be opened
-and reads its manifest; `TaskVersion.commit` lists the epochs again and puts the manifest. An
-ordinary batch makes exactly these six requests, and with event time lists the whole version. Their
-number does not grow with the number of subtasks.
+and reads its manifest; `TaskVersion.commit` lists the epochs again and puts the manifest. With
+event time the whole version is listed in place of the folder. A process that has run the query
+before does not list the epochs at the beginning, and does not read a manifest that it put: an
+ordinary batch makes four requests. Their number does not grow with the number of subtasks.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from forebay_engine.versions.format.keyed_by import UNKNOWN, KeyedBy
 from forebay_engine.versions.format.layout import Coordinates
 from forebay_engine.versions.format.manifest import Manifest, put_manifest
 from forebay_engine.versions.format.markers import list_version
+from forebay_engine.versions.writer_memory import MEMORY, WriterMemory
 from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 
@@ -29,14 +31,14 @@ if TYPE_CHECKING:
     from forebay_engine.versions.choosing.forks import RestoreFrom
     from forebay_engine.versions.format.checkpoint import Checkpoint
     from forebay_engine.versions.format.epochs import RunIdentity, RunRecord
-    from forebay_engine.versions.format.markers import VersionListing
+    from forebay_engine.versions.format.markers import Made, VersionListing
     from forebay_state_api.contract.files import CommittedState, ParentState
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
 
 
 class OperatorVersions:
-    """The versions of one operator's state. Keeps nothing in memory that correctness depends on."""
+    """The versions of one operator's state. ``memory`` saves requests, and decides nothing."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class OperatorVersions:
         max_parallelism: int,
         backend_name: str,
         keyed_by: KeyedBy = UNKNOWN,
+        memory: WriterMemory = MEMORY,
     ) -> None:
         """``storage`` is rooted at the operator's folder (`layout.operator_folder`)."""
         self.storage = storage
@@ -53,6 +56,7 @@ class OperatorVersions:
         self.max_parallelism = max_parallelism
         self.backend_name = backend_name
         self.keyed_by = keyed_by
+        self.memory = memory
 
     def begin(
         self,
@@ -70,6 +74,7 @@ class OperatorVersions:
         now_us: int,
         batch_ms: int = 0,
         checkpoint: Checkpoint | None = None,
+        every_clock: bool = False,
     ) -> TaskVersion:
         """Begin to make version ``batch_id + 1``, and open the version that it builds on.
 
@@ -78,7 +83,7 @@ class OperatorVersions:
         begins with the version that the previous batch made, unless ``new_state``. ``bounded``
         means that no stream will repeat the batch, so that its version is final when it is
         complete. ``batch_ms`` is `Manifest.batch_ms`, and ``checkpoint`` the query's checkpoint
-        where it is known.
+        where it is known. ``every_clock`` means that `TaskVersion.every_times` will be called.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
         stored where state is expected or it does not fit this operator, `StateMigrationError` when
@@ -96,7 +101,7 @@ class OperatorVersions:
             restore=restore,
             checkpoint=checkpoint,
         )
-        entry, record = fencing.enter(self.storage, entering)
+        entry, record = fencing.enter(self.storage, entering, self.memory)
         made = Coordinates(
             version=batch_id + 1,
             max_parallelism=self.max_parallelism,
@@ -110,28 +115,40 @@ class OperatorVersions:
         )
         check_subtask(made, self.uid)
         mark(self.storage, made, self.uid)
-        opened = self._opened(made, entry.since, record)
+        opened = self._opened(made, entry.since, record, whole=every_clock)
         self.keyed_by.check(opened.manifests, self.uid)
         return TaskVersion(self, entering, made, opened, now_us, batch_ms)
 
-    def _opened(self, made: Coordinates, since: int, record: RunRecord | None) -> _Opened:
-        origin, segments = self._found(made, since, record)
+    def _opened(
+        self, made: Coordinates, since: int, record: RunRecord | None, *, whole: bool
+    ) -> _Opened:
+        origin, segments = self._found(made, since, record, whole=whole)
         if origin.run_key is None:
             assert record is not None
             return self._begun(made.range, ForkSource.of(record.details))
-        parents = list(opening.parents_of(self.storage, segments, made.range))
+        parents = list(
+            opening.parents_of(self.storage, segments, made.range, known=self._remembered)
+        )
         self._check_backend([manifest for _, manifest in parents])
-        return _Opened(origin, parents)
+        every = segments if sum(len(one.range) for one in segments) == self.max_parallelism else ()
+        return _Opened(origin, parents, every=every)
+
+    def _remembered(self, made: Made) -> Manifest | None:
+        return self.memory.manifest(self.storage.url, made.name, made.by.range)
 
     def _found(
-        self, made: Coordinates, since: int, record: RunRecord | None
+        self, made: Coordinates, since: int, record: RunRecord | None, *, whole: bool
     ) -> tuple[RunVersion, Sequence[opening.KeyGroupSegment]]:
-        """Return the version to open, and at least the segments that the task's range needs."""
+        """Return the version to open, and at least the segments that the task's range needs.
+
+        With ``whole`` the segments of all subtasks.
+        """
+        part_of = self._every_part if whole else self._own_part
         batch_id = made.version - 1
         if batch_id > since:
             origin = RunVersion(version=batch_id, run_key=made.run_key)
-            if part := opening.own_part(self.storage, origin, made):
-                return origin, [part]
+            if parts := part_of(origin, made):
+                return origin, parts
             if listing := opening.own_newest(self.storage, batch_id, since, made.run_key):
                 origin = RunVersion(version=listing.version, run_key=made.run_key)
                 return origin, self._segments(listing)
@@ -139,9 +156,18 @@ class OperatorVersions:
         if record.origin.run_key is None:
             return record.origin, ()
         # The task that wrote the record checked that all subtasks have committed this version.
-        if part := opening.own_part(self.storage, record.origin, made):
-            return record.origin, [part]
+        if parts := part_of(record.origin, made):
+            return record.origin, parts
         return record.origin, self.all_segments(record.origin)
+
+    def _own_part(self, origin: RunVersion, made: Coordinates) -> Sequence[opening.KeyGroupSegment]:
+        part = opening.own_part(self.storage, origin, made)
+        return () if part is None else [part]
+
+    def _every_part(self, origin: RunVersion, _: Coordinates) -> Sequence[opening.KeyGroupSegment]:
+        """Return the segments of all subtasks; none unless the version is whole."""
+        listing = list_version(self.storage, origin.version).of_run(origin.run_key or "")
+        return opening.cover(listing, self.max_parallelism) or ()
 
     def all_segments(self, origin: RunVersion) -> Sequence[opening.KeyGroupSegment]:
         """Return the segments of all subtasks that made a version, in key-group order."""
@@ -176,8 +202,15 @@ class _Opened:
     """The version that was opened, and the parts of it that the task's range needs."""
 
     def __init__(
-        self, origin: RunVersion, parents: opening.Parents, source: ForkSource | None = None
+        self,
+        origin: RunVersion,
+        parents: opening.Parents,
+        source: ForkSource | None = None,
+        *,
+        every: Sequence[opening.KeyGroupSegment] = (),
     ) -> None:
+        """``every`` are the segments of all subtasks, if they were listed."""
+        self.every = every
         self.origin = origin
         self.version = origin.version
         self.source = source
@@ -263,7 +296,8 @@ class TaskVersion:
     def every_times(self) -> Sequence[Mapping[str, Any]]:
         """Return the clocks of all subtasks that made the opened version, as in `Manifest.times`.
 
-        Lists the version, whose names carry them, and reads the manifests whose names do not.
+        Lists the version, whose names carry them, unless `OperatorVersions.begin` has; and reads
+        the manifests whose names do not.
         """
         if self._opened.source is not None:
             return [one.times for one in self._of_source(self._opened.source)]
@@ -276,7 +310,7 @@ class TaskVersion:
     def _every_segment(self) -> Sequence[opening.KeyGroupSegment]:
         if self._opened.origin.run_key is None:
             return ()
-        return self._operator.all_segments(self._opened.origin)
+        return self._opened.every or self._operator.all_segments(self._opened.origin)
 
     def _known(self) -> Mapping[str, Manifest]:
         return {manifest.id: manifest for manifest in self._opened.manifests}
@@ -337,7 +371,8 @@ class TaskVersion:
             keyed_by=self._operator.keyed_by.known_from(self.manifests).plain(),
             **fields,
         )
-        put_manifest(self._operator.storage, manifest)
+        name, data = put_manifest(self._operator.storage, manifest)
+        self._operator.memory.put(self._operator.storage.url, name, manifest, data)
         self._committed = True
         return manifest.id
 

@@ -36,6 +36,7 @@ from forebay_state_api.contract.file_names import LAST_VERSION
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
 
 if TYPE_CHECKING:
+    from forebay_engine.versions.writer_memory import WriterMemory
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 
@@ -54,11 +55,23 @@ class _Proposal:
         return self.origin.run_key is None and self.source is None
 
 
-def enter(storage: ObjectStorage, task: StartingTask) -> tuple[EpochEntry, RunRecord | None]:
+def enter(
+    storage: ObjectStorage, task: StartingTask, memory: WriterMemory
+) -> tuple[EpochEntry, RunRecord | None]:
     """Return the run's epoch and, at its first batch, its record with the version it continues.
 
-    Raises `FencedError` when a higher-ranked run exists.
+    Raises `FencedError` when a higher-ranked run exists. After its first batch a process that has
+    entered before makes no request, and learns of such a run from `check_owner`.
     """
+    entry = memory.entry(storage.url, task.run.key)
+    if entry is not None and entry.since < task.batch_id:
+        return entry, None
+    entry, record = _enter(storage, task)
+    memory.entered(storage.url, entry)
+    return entry, record
+
+
+def _enter(storage: ObjectStorage, task: StartingTask) -> tuple[EpochEntry, RunRecord | None]:
     epochs = list_epochs(storage)
     own = epochs.of_run(task.run.key)
     if own is None:

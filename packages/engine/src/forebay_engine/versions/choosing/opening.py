@@ -10,15 +10,15 @@ Batch ``n`` of a run that began at batch ``since`` opens
 Each key group is read from the manifest of the highest task attempt in the run that is opened.
 
 A subtask with the same key groups as in the version that it opens finds its manifest by listing its
-own folder (`own_part`). When a run begins, it checks that the version it continues is complete.
-Within a run each subtask sees whether the other subtask of its folder has committed. The first and
-the last share a folder; so if Spark ran only the first or only the last subtasks of a batch, the
-next batch detects it.
+own folder (`own_part`), or the whole version where it needs the clocks of all subtasks. When a run
+begins, it checks that the version it continues is complete. Within a run each subtask sees whether
+the other subtask of its folder has committed. The first and the last share a folder; so if Spark
+ran only the first or only the last subtasks of a batch, the next batch detects it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -245,15 +245,17 @@ def parents_of(
     opened: KeyGroupRange,
     *,
     threads: int = 1,
+    known: Callable[[Made], Manifest | None] = lambda _: None,
 ) -> Iterator[tuple[ParentState, Manifest]]:
-    """Yield the manifests that ``opened`` needs, one request each, clipped to it.
+    """Yield the manifests that ``opened`` needs, clipped to it.
 
-    ``threads`` requests are made side by side.
+    One request for each that is not ``known``; ``threads`` of them are made side by side.
     """
-    parts = [(one.made.name, one.range.intersection(opened)) for one in segments]
-    needed = [(name, part) for name, part in parts if part is not None]
-    names = list(dict.fromkeys(name for name, _ in needed))
-    read: dict[str, Manifest] = {}
+    parts = [(one.made, one.range.intersection(opened)) for one in segments]
+    needed = [(made.name, part) for made, part in parts if part is not None]
+    remembered = ((made.name, known(made)) for made, part in parts if part is not None)
+    read = {name: manifest for name, manifest in remembered if manifest is not None}
+    names = list(dict.fromkeys(name for name, _ in needed if name not in read))
     with ThreadPoolExecutor(threads, "forebay-manifests") as pool:
         each = pool.map if min(threads, len(names)) > 1 else map
         manifests = iter(each(partial(_read, storage), names))

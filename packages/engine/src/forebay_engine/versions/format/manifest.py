@@ -162,15 +162,15 @@ def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
     return manifest
 
 
-def put_manifest(storage: ObjectStorage, manifest: Manifest) -> str:
-    """Make a manifest durable (one request); return its name."""
+def put_manifest(storage: ObjectStorage, manifest: Manifest) -> tuple[str, bytes]:
+    """Make a manifest durable (one request); return its name and content."""
     data = manifest.sealed()
     clocks = clocks_text(manifest.times)
     name = layout.manifest_name(
         manifest.made, manifest.batch_ms, len(data), manifest.figures, clocks
     )
     storage.put(name, data)
-    return name
+    return name, data
 
 
 def lineages_of(manifests: Iterable[Manifest]) -> dict[str, Lineage]:

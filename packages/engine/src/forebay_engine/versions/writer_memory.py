@@ -1,0 +1,92 @@
+"""A process's memory of objects that it put: the entries of its runs, and its newest manifests.
+
+It saves requests and decides nothing. Which version is opened is always listed, and whether a newer
+run has begun is looked up before each commit. Both kinds of objects never change, so what was put
+is what is stored.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from forebay_engine.versions.format.manifest import Manifest
+
+if TYPE_CHECKING:
+    from forebay_engine.versions.format.epochs import EpochEntry
+    from forebay_state_api.keys import KeyGroupRange
+
+MOST_BYTES: Final = 16 << 20
+"""The most bytes of manifests that a process remembers, for all operators together."""
+_MOST_RUNS: Final = 1_000
+
+
+@attrs.frozen
+class _Put:
+    """A manifest that was put: its name, which is never used again, and its content."""
+
+    name: str
+    data: bytes
+
+
+class WriterMemory:
+    """The newest manifest of each range of each operator, and each run's entry. Thread-safe."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        """``most_bytes`` bounds the manifests; the one that was put longest ago goes first."""
+        self._most: Final = most_bytes
+        self._lock: Final = threading.Lock()
+        self._entries: OrderedDict[tuple[str, str], EpochEntry] = OrderedDict()
+        self._manifests: OrderedDict[tuple[str, KeyGroupRange], _Put] = OrderedDict()
+        self._bytes = 0
+
+    def entered(self, url: str, entry: EpochEntry) -> None:
+        """Remember the entry of a run that owned the state in ``url`` when it was listed."""
+        with self._lock:
+            self._entries[url, entry.run_key] = entry
+            while len(self._entries) > _MOST_RUNS:
+                self._entries.popitem(last=False)
+
+    def entry(self, url: str, run_key: str) -> EpochEntry | None:
+        """Return a run's entry; ``None`` if it is not remembered."""
+        with self._lock:
+            return self._entries.get((url, run_key))
+
+    def put(self, url: str, name: str, manifest: Manifest, data: bytes) -> None:
+        """Remember a manifest that is durable in ``url``, in place of the one of its range."""
+        address = (url, manifest.made.range)
+        with self._lock:
+            self._drop(address)
+            self._manifests[address] = _Put(name, data)
+            self._bytes += len(data)
+            while self._bytes > self._most:
+                self._drop(next(iter(self._manifests)))
+
+    def manifest(self, url: str, name: str, groups: KeyGroupRange) -> Manifest | None:
+        """Return the manifest of this name, as reading it would; ``None`` if it is not remembered.
+
+        It is decoded again, because what is read back is plain data and what was put need not be.
+        """
+        with self._lock:
+            found = self._manifests.get((url, groups))
+        if found is None or found.name != name:
+            return None
+        return Manifest.unsealed(found.data, f"{name} in {url}")
+
+    def forget(self) -> None:
+        """Forget everything, as a new process does."""
+        with self._lock:
+            self._entries.clear()
+            self._manifests.clear()
+            self._bytes = 0
+
+    def _drop(self, address: tuple[str, KeyGroupRange]) -> None:
+        found = self._manifests.pop(address, None)
+        self._bytes -= 0 if found is None else len(found.data)
+
+
+MEMORY: Final = WriterMemory()
+"""The memory of this process."""
