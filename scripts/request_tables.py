@@ -30,7 +30,7 @@ from forebay_state_processor.observing.request_costs import (
 from forebay_state_processor.reading import Follower, FollowOptions
 from forebay_state_processor.reading.feed import ChangeFeed
 from forebay_state_processor.reading.snapshot import snapshot_of
-from forebay_state_processor.reading.version_choice import ReadFrom, reader_settings
+from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing.compaction import ImmediateCompaction
 from forebay_testing.job import KeyedJob
 
@@ -125,10 +125,12 @@ class Stream:
         return Requests(new["put"] + new["list"], new["get"])
 
     @property
-    def source(self) -> ReadFrom:
+    def source(self) -> OperatorSource:
         """The operator, for readers."""
         settings = reader_settings({})
-        return ReadFrom.with_settings(self.root, query="query", uid="operator", settings=settings)
+        return OperatorSource.with_settings(
+            self.root, query="query", uid="operator", settings=settings
+        )
 
 
 def _reading(backend: str, subtasks: int) -> Iterator[tuple[str, Requests]]:
