@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from forebay_backend_heap.encoding import encode
 from forebay_backend_heap.groups import GroupIndex
-from forebay_state_api.contract.changes import ABSENT, Shape
+from forebay_backend_heap.table import HeapTable
+from forebay_backend_heap.write_buffer import WriteBuffer
+from forebay_state_api import KeyGroupRange
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges, Shape
 from forebay_state_api.errors import StateMigrationError
 
 
@@ -210,3 +218,42 @@ def test_group_index_knows_keys_that_came_again(monkeypatch):
         index.add(keys, keys)
     assert index.of(list(cells)).tolist() == list(cells)
     assert sum(len(keys) for keys, _ in index._runs) <= 4 * 60 + 20
+
+
+_STEPS = st.tuples(
+    st.sampled_from([None, "w"]),
+    st.dictionaries(st.integers(0, 5), st.one_of(st.integers(), st.none()), min_size=1),
+)
+
+
+@given(steps=st.lists(_STEPS, max_size=8))
+def test_sections_read_at_once_give_what_they_give_one_by_one(steps):
+    spec = TableSpec(
+        name="v",
+        shape=Shape.POINT,
+        kind="value",
+        key=codec_for(int, what="key"),
+        value=codec_for(int, what="value"),
+    )
+    buffers = [WriteBuffer() for _ in steps]
+    expected = {None: {}, "w": {}}
+    for (namespace, cells), buffer in zip(steps, buffers, strict=True):
+        values = [ABSENT if value is None else value for value in cells.values()]
+        points = PointChanges([*cells], [*cells], values)
+        buffer.add(Changes(points={namespace: points}))
+        expected[namespace].update(cells)
+    sections = [
+        encode(spec, op, block, KeyGroupRange(0, 9))
+        for buffer in buffers
+        for op, block in buffer.blocks()
+    ]
+    at_once, one_by_one = HeapTable(spec), HeapTable(spec)
+    at_once.replay(sections)
+    for section in sections:
+        one_by_one.replay([section])
+    for namespace, cells in expected.items():
+        there = {key: value for key, value in cells.items() if value is not None}
+        assert at_once.space(namespace).cells == there
+        assert one_by_one.space(namespace).cells == there
+    if at_once.content() is not None:
+        assert sorted(at_once.content().groups) == sorted(k for c in at_once.all_cells() for k in c)

@@ -55,23 +55,22 @@ class Block:
         groups = np.concatenate([part[2] for part in parts])
         return cls([part[0] for part in parts], indexes, keys, groups, contents)
 
-    def by_namespace(self) -> Iterable[tuple[Any, list[Any], list[int], list[Any] | None]]:
+    def by_namespace(self) -> Iterable[tuple[Any, list[Any], Groups, list[Any] | None]]:
         """Split into (namespace, keys, groups, contents) tuples, one for each namespace."""
-        groups = self.groups.tolist()
         if self.indexes is None:
-            return [(self.namespaces[0], self.keys, groups, self.contents)] if self.keys else []
-        indexes = self.indexes.tolist()
-        split: dict[int, tuple[list[Any], list[int], list[Any]]] = {}
-        for i, index in enumerate(indexes):
-            keys, own_groups, contents = split.setdefault(index, ([], [], []))
-            keys.append(self.keys[i])
-            own_groups.append(groups[i])
-            if self.contents is not None:
-                contents.append(self.contents[i])
-        bare = self.contents is None
+            only = (self.namespaces[0], self.keys, self.groups, self.contents)
+            return [only] if self.keys else []
+        cells: dict[int, list[int]] = {}
+        for cell, index in enumerate(self.indexes.tolist()):
+            cells.setdefault(index, []).append(cell)
         return [
-            (self.namespaces[index], keys, own_groups, None if bare else contents)
-            for index, (keys, own_groups, contents) in split.items()
+            (
+                self.namespaces[index],
+                [*map(self.keys.__getitem__, own)],
+                self.groups[own],
+                None if self.contents is None else [*map(self.contents.__getitem__, own)],
+            )
+            for index, own in cells.items()
         ]
 
 
@@ -104,9 +103,11 @@ def encode(spec: TableSpec, op: Operation, block: Block, groups: KeyGroupRange) 
 def decode(section: Section, reader: TableSpec) -> Block:
     """Unpack the cells of ``section`` that are in its range, with the codecs of ``reader``.
 
-    Raises `CorruptStateError`, naming file, state and key, for bytes that no codec has packed.
+    All keys are unpacked before the first content: a large dictionary reads its keys again each
+    time that it grows, and finds them faster side by side. Raises `CorruptStateError`, naming file,
+    state and key, for bytes that no codec has packed.
     """
-    blocks = [*decode_chunks(section, reader)]
+    blocks = [*_decoded(section, reader, all_keys_first=True)]
     indexes = [block.indexes for block in blocks if block.indexes is not None]
     bare = section.op is Operation.DELETE
     return Block(
@@ -120,41 +121,60 @@ def decode(section: Section, reader: TableSpec) -> Block:
 
 def decode_chunks(section: Section, reader: TableSpec) -> Iterator[Block]:
     """Yield what `decode` returns, chunk by chunk."""
+    return _decoded(section, reader, all_keys_first=False)
+
+
+def _decoded(section: Section, reader: TableSpec, *, all_keys_first: bool) -> Iterator[Block]:
     start, stop = section.window()
     groups = np.repeat(section.groups, section.counts)
     with decoding(lambda _: section.where):
         _check_counts(sum(chunk.cells for chunk in section.chunks), groups)
         namespaces = [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
     at = 0
-    for chunk in section.chunks:
-        index, keys, contents = _decoded(section, chunk, reader)
+    unpacked: Iterable[_Keys] = (_keys(section, chunk, reader) for chunk in section.chunks)
+    for chunk in [*unpacked] if all_keys_first else unpacked:
+        contents = _contents(section, chunk, reader)
         part = slice(max(start - at, 0), max(stop - at, 0))
         yield Block(
             namespaces,
-            None if index is None else index[part],
-            keys[part],
+            None if chunk.indexes is None else chunk.indexes[part],
+            chunk.keys[part],
             groups[at : at + chunk.cells][part],
             None if section.op is Operation.DELETE else contents[part],
         )
         at += chunk.cells
 
 
-def _decoded(
-    section: Section, chunk: Chunk, reader: TableSpec
-) -> tuple[npt.NDArray[np.uint32] | None, list[Any], list[Any]]:
-    """Return each cell's namespace index, key and content."""
-    columns, keys = chunk.columns(), list[Any]()
-    contents: list[Any] = []
-    with decoding(lambda at: f"{section.where}{_of_key(reader, keys, columns, at)}"):
+@attrs.frozen(eq=False)
+class _Keys:
+    """The cells of a chunk, of which only keys and namespaces are unpacked."""
+
+    cells: int
+    indexes: npt.NDArray[np.uint32] | None
+    keys: list[Any]
+    columns: list[memoryview]
+    """The columns of the contents."""
+
+
+def _keys(section: Section, chunk: Chunk, reader: TableSpec) -> _Keys:
+    columns = chunk.columns()
+    with decoding(lambda _: section.where):
         several = len(section.namespaces) > 1
         indexes = np.frombuffer(columns.pop(0), _NUMBER) if several else None
-        keys += reader.key.unpack(columns.pop(0))
-        if section.op is not Operation.DELETE:
-            contents += _unpacked(reader, section.op, columns)
-        parts = [keys] if section.op is Operation.DELETE else [keys, contents]
-        _check_counts(chunk.cells, *parts, *([] if indexes is None else [indexes]))
+        keys = reader.key.unpack(columns.pop(0))
+        _check_counts(chunk.cells, keys, *([] if indexes is None else [indexes]))
         _check_namespaces(section, indexes)
-    return indexes, keys, contents
+    return _Keys(chunk.cells, indexes, keys, columns)
+
+
+def _contents(section: Section, chunk: _Keys, reader: TableSpec) -> list[Any]:
+    if section.op is Operation.DELETE:
+        return []
+    columns = chunk.columns
+    with decoding(lambda at: f"{section.where}{_of_key(reader, chunk.keys, columns, at)}"):
+        contents = _unpacked(reader, section.op, columns)
+        _check_counts(chunk.cells, contents)
+    return contents
 
 
 def _check_counts(cells: int, *parts: Sized) -> None:
@@ -170,7 +190,7 @@ def _check_namespaces(section: Section, indexes: npt.NDArray[np.uint32] | None) 
 
 
 def _of_key(
-    reader: TableSpec, keys: Sequence[Any], columns: Sequence[bytes], at: int | None
+    reader: TableSpec, keys: Sequence[Any], columns: Sequence[memoryview], at: int | None
 ) -> str:
     """Name the key whose value is at a position of the last columns, for messages."""
     if at is None or not keys:
@@ -204,7 +224,7 @@ def _packed(spec: TableSpec, op: Operation, contents: list[Any]) -> list[bytes]:
     return [lengths, user_keys, *_pack_values(spec, values)]
 
 
-def _unpacked(reader: TableSpec, op: Operation, columns: Sequence[bytes]) -> list[Any]:
+def _unpacked(reader: TableSpec, op: Operation, columns: Sequence[memoryview]) -> list[Any]:
     """Unpack columns: the inverse of `_packed`."""
     if reader.shape is Shape.POINT:
         return _unpack_values(reader, columns)
@@ -231,7 +251,7 @@ def _pack_values(spec: TableSpec, values: list[Any]) -> list[bytes]:
     return [times.tobytes(), spec.value.pack([*map(itemgetter(1), values)])]
 
 
-def _unpack_values(reader: TableSpec, columns: Sequence[bytes]) -> list[Any]:
+def _unpack_values(reader: TableSpec, columns: Sequence[memoryview]) -> list[Any]:
     if not reader.ttl:
         return reader.value.unpack(columns[0])
     times = np.frombuffer(columns[0], _TIME).tolist()
@@ -244,7 +264,7 @@ def _pack_user_keys(spec: TableSpec, addresses: Iterable[Any]) -> bytes:
     return spec.user_key.pack([*addresses] if original is None else [*map(original, addresses)])
 
 
-def _unpack_user_keys(reader: TableSpec, data: bytes) -> list[Any]:
+def _unpack_user_keys(reader: TableSpec, data: memoryview) -> list[Any]:
     assert reader.user_key is not None
     user_keys = reader.user_key.unpack(data)
     address = reader.user_key.address

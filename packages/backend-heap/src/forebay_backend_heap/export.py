@@ -44,7 +44,10 @@ def _newest(
             if newer is not None:
                 newer.setdefault(namespace, set()).update(keys)
             if section.op is Operation.PUT and values is not None:
-                yield namespace, _without(PointChanges(keys, groups, values), hidden.get(namespace))
+                yield (
+                    namespace,
+                    _without(PointChanges(keys, groups.tolist(), values), hidden.get(namespace)),
+                )
 
 
 def _without(points: PointChanges, hidden: set[Any] | None) -> PointChanges:

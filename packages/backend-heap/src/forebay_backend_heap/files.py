@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import attrs
@@ -76,11 +77,11 @@ class Chunk:
         """Return the chunk with its own copy of the bytes."""
         return attrs.evolve(self, data=bytes(self.data)) if self.data is not None else self
 
-    def columns(self) -> list[bytes]:
-        """Return the bytes of each column."""
+    def columns(self) -> list[memoryview]:
+        """Return views of the bytes of each column."""
         assert self.data is not None
-        ends = np.cumsum(self.lengths).tolist()
-        return [bytes(self.data[end - n : end]) for n, end in zip(self.lengths, ends, strict=True)]
+        data, ends = memoryview(self.data), accumulate(self.lengths)
+        return [data[end - n : end] for n, end in zip(self.lengths, ends, strict=True)]
 
 
 def chunk_of(cells: int, columns: Sequence[bytes]) -> Chunk:

@@ -32,7 +32,7 @@ class Resident:
             for section in (section for sections in files for section in sections):
                 table = self.tables.get(section.table)
                 if table is not None and section.description == table.spec.description():
-                    table.replay(section)
+                    table.replay([section])
                     continue
                 if table is not None:
                     # The section has a newer declaration; the table's spec could lose part of it.
@@ -51,8 +51,7 @@ class Resident:
         sections = self.raw.get(spec.name, []) if held is None else self._encoded(held)
         table = HeapTable(spec)
         with paused():
-            for section in sections:
-                table.replay(section)
+            table.replay(sections)
         self.tables[spec.name] = table
         self.raw.pop(spec.name, None)
         return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from forebay_backend_heap.encoding import Block, decode, oldest_time
 from forebay_backend_heap.expiry import NEVER, GroupedKeys, Walk, expired_in
@@ -15,6 +15,10 @@ from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Scan, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Shape, Space
 from forebay_state_api.contract.migration import reader_of
+
+_MERGE_FROM: Final = 3
+"""Sections that a point table reads at once, from which on it first merges all but the oldest.
+Each look-up in the table of all cells misses the processor's caches."""
 
 
 class Cells(dict[Any, Any]):
@@ -98,16 +102,34 @@ class HeapTable(Table):
         keys = list(self.space(namespace).cells)
         return (keys[start : start + page_size] for start in range(0, len(keys), page_size))
 
-    def replay(self, section: Section) -> None:
-        """Apply a section of a file; raises `StateMigrationError` if the spec does not fit it."""
+    def replay(self, sections: Sequence[Section]) -> None:
+        """Apply sections of files, oldest first.
+
+        Raises `StateMigrationError` if the spec does not fit one of them.
+        """
+        newest: dict[Any, dict[Any, Any]] = {}
+        merging = self.spec.shape is Shape.POINT and len(sections) >= _MERGE_FROM
+        for section in sections:
+            block = self._decoded(section)
+            for namespace, keys, _, contents in block.by_namespace():
+                cells = self.space(namespace).cells
+                merge = merging and (cells or namespace in newest)
+                if merge:
+                    merged = newest.setdefault(namespace, {})
+                    _replay(Shape.POINT, merged, section.op, keys, contents)
+                if not merge or section.op is Operation.DELETE:
+                    _replay(self.spec.shape, cells, section.op, keys, contents)
+        for namespace, merged in newest.items():
+            self.space(namespace).cells.update(merged)
+
+    def _decoded(self, section: Section) -> Block:
         with decoding(lambda _: section.where):
             reader = reader_of(section.description, self.spec)
         block = decode(section, reader)
         self.wrote([section])
         if section.op in (Operation.PUT, Operation.MERGE):
             self._groups.add(block.keys, block.groups)
-        for namespace, keys, _, contents in block.by_namespace():
-            _replay(self.spec.shape, self.space(namespace).cells, section.op, keys, contents)
+        return block
 
     def content(self) -> Block | None:
         """Return all cells as a snapshot holds them; ``None`` if there is no cell."""

@@ -108,7 +108,8 @@ def changes_of(shape: Shape, op: Operation, block: Block) -> Changes:
     points: dict[Any, PointChanges] = {}
     lists: dict[Any, dict[Any, ListChange]] = {}
     maps: dict[Any, dict[Any, MapChange]] = {}
-    for namespace, keys, groups, contents in block.by_namespace():
+    for namespace, keys, own_groups, contents in block.by_namespace():
+        groups = own_groups.tolist()
         if shape is Shape.POINT:
             values = [ABSENT] * len(keys) if contents is None else contents
             points[namespace] = PointChanges(keys, groups, values)
