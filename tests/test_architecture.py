@@ -6,7 +6,6 @@ Imports count everywhere, below ``TYPE_CHECKING`` and in functions too: a reader
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,14 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
+from .loading import load
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = importlib.util.spec_from_file_location("public_names", ROOT / "scripts/public_names.py")
-assert SCRIPT is not None
-assert SCRIPT.loader is not None
-public_names = importlib.util.module_from_spec(SCRIPT)
-SCRIPT.loader.exec_module(public_names)
+public_names = load(ROOT / "scripts" / "public_names.py")
 LISTS = public_names.lists()
 
 LAYERS = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -13,21 +11,14 @@ import pytest
 
 from forebay_spark_runtime.testing import FunctionHarness
 
+from .loading import load
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def example(name):
     """Import an example, which is a script and not part of a package."""
-    known = sys.modules.get(f"forebay_example_{name}")
-    if known is not None:
-        return known
-    spec = importlib.util.spec_from_file_location(
-        f"forebay_example_{name}", EXAMPLES / f"{name}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(EXAMPLES / f"{name}.py")
 
 
 class Word(NamedTuple):

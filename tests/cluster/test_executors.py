@@ -6,24 +6,20 @@ kinds, values, lists and maps with times to live.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from ..loading import load
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 TESTS = Path(__file__).parents[1]
-SPEC = importlib.util.spec_from_file_location(
-    "forebay_visits_and_their_model", TESTS / "spark" / "test_timers_and_ttl_kills.py"
-)
-model = sys.modules[SPEC.name] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(model)
+model = load(TESTS / "spark" / "test_timers_and_ttl_kills.py")
 
 JOB = TESTS / "jobs" / "visiting.py"
 BATCHES = 8

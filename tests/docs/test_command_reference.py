@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import click
 
 from forebay_state_api.plugins import plugins
 
+from ..loading import load
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "command_reference.py"
-
-
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("command_reference", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-command_reference = loaded()
+command_reference = load(SCRIPT)
 
 
 def test_the_page_is_that_of_the_commands():

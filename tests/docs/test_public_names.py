@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from ..loading import load
+
 ROOT = Path(__file__).parents[2]
-SCRIPT = importlib.util.spec_from_file_location("public_names", ROOT / "scripts/public_names.py")
-assert SCRIPT is not None
-assert SCRIPT.loader is not None
-public_names = importlib.util.module_from_spec(SCRIPT)
-SCRIPT.loader.exec_module(public_names)
+public_names = load(ROOT / "scripts" / "public_names.py")
 
 LISTS = public_names.lists()
 PUBLIC = [module for lists in LISTS.values() for module in lists.public]

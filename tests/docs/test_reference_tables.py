@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from ..loading import load
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "reference_tables.py"
-SPEC = importlib.util.spec_from_file_location("reference_tables", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-reference_tables = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(reference_tables)
+reference_tables = load(SCRIPT)
 
 PAGES = {
     path.name: path.read_text(encoding="utf-8")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from ..loading import load
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check_words.py"
-SPEC = importlib.util.spec_from_file_location("check_words", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-words = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(words)
+words = load(SCRIPT)
 
 
 @pytest.fixture

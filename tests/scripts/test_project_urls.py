@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from ..loading import load
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "project_urls.py"
-SPEC = importlib.util.spec_from_file_location("project_urls", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-project_urls = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(project_urls)
+project_urls = load(SCRIPT)
 
 
 @pytest.fixture

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from ..loading import load
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "tag_releases.py"
-SPEC = importlib.util.spec_from_file_location("tag_releases", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-tag_releases = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(tag_releases)
+tag_releases = load(SCRIPT)
 
 
 def git(root: Path, *arguments: str) -> str:
