@@ -197,7 +197,7 @@ class Awaits:
             self._begin(entered)
         else:
             tasks._leave_task(self.loop, before)  # type: ignore[arg-type] # as in `_begin`
-            tasks._enter_task(self.loop, entered)  # type: ignore[arg-type]
+            tasks._enter_task(self.loop, entered)  # type: ignore[arg-type] # as in `_begin`
             self._entered = entered
         return None if before is self.spare else before
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from forebay_engine.execution.returned_rows import collected, give_out
@@ -87,7 +89,7 @@ class BroadcastInput(BroadcastAccess):
             except StopIteration as stop:
                 return stop.value
             future = check_awaited(awaited, coroutine)
-            scheduler.progress.run_until(lambda future=future: future._done)  # type: ignore[misc]
+            scheduler.progress.run_until(partial(attrgetter("_done"), future))
 
 
 def undeclared_state_error(descriptor: object, uid: str) -> ConfigurationError:

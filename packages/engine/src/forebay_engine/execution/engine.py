@@ -188,8 +188,7 @@ class Engine:
         context._call = self._call
         context._broadcast = self._broadcast
         context.collect = self.rows_out.append
-        # Not a `Timers`: every use but reading a clock raises an explanatory error.
-        context.timers = NoTimers(  # type: ignore[assignment]
+        context.timers = NoTimers(  # type: ignore[assignment] # all but its clocks raises an error
             function_name(self.function),
             self._times,
             self.counters,

@@ -161,7 +161,7 @@ def flat_map_callable(fn: Callable[[Any], Any]) -> FlatMapFunction[Any, Any]:
     """Return a function for a plain callable from one row to several rows."""
 
     class PlainFlatMap(FlatMapFunction[Any, Any]):
-        flat_map = staticmethod(fn)  # type: ignore[assignment]
+        flat_map = staticmethod(fn)  # type: ignore[assignment] # without a frame for each row
 
     return _named_after(PlainFlatMap, fn)()
 

@@ -27,8 +27,8 @@ from forebay_testing.reference import ReferenceBackend
 TOTAL: Final = ReducingStateDescriptor("total", lambda first, second: first + second, int)
 
 
-def step(what: str, namespace: Any = None, domain: TimeDomain = PROCESSING, *times: int) -> Any:
-    """Return an action of a row in a namespace."""
+def step(what: str, namespace: Any = None, domain: TimeDomain = PROCESSING, *times: Any) -> Any:
+    """Return an action of a row in a namespace; a merge has namespaces instead of times."""
     return what, namespace, domain, times
 
 
@@ -41,14 +41,14 @@ class Windowed(KeyedProcessFunction[str, Any, Any]):
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         for what, namespace, domain, times in row[2]:
             ctx.set_current_namespace(namespace)
-            method = getattr(ctx.timers, f"{what}_{domain.value}", None)
+            method: Any = getattr(ctx.timers, f"{what}_{domain.value}", None)
             if what == "merge":
                 ctx.timers.merge_namespaces(namespace, times)
             elif what == "list":
-                yield [seconds_of(one) for one in method()]  # type: ignore[misc]
+                yield [seconds_of(one) for one in method()]
             for seconds in times if what in ("register", "delete", "replace") else ():
                 self.total.add(seconds)
-                method(at(seconds))  # type: ignore[misc]
+                method(at(seconds))
 
     def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
         return [(ctx.current_key, ctx.current_namespace, seconds_of(at), self.total.get())]
@@ -61,14 +61,14 @@ class AwaitedWindowed(Windowed):
         for what, namespace, domain, times in row[2]:
             ctx.set_current_namespace(namespace)
             twin = "async_" if what in ("list", "replace") else ""
-            method = getattr(ctx.timers, f"{twin}{what}_{domain.value}", None)
+            method: Any = getattr(ctx.timers, f"{twin}{what}_{domain.value}", None)
             if what == "merge":
                 await ctx.timers.async_merge_namespaces(namespace, times)
             elif what == "list":
-                yield [seconds_of(one) for one in await method()]  # type: ignore[misc]
+                yield [seconds_of(one) for one in await method()]
             for seconds in times if what in ("register", "delete", "replace") else ():
                 await self.total.async_add(seconds)
-                if (done := method(at(seconds))) is not None:  # type: ignore[misc]
+                if (done := method(at(seconds))) is not None:
                     await done
 
     async def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
@@ -159,7 +159,7 @@ class NamespacedTimerTests(BackendSubject):
         job = new_job(event_time=lambda row: at(row[1]))
         steps = [step("register", window, PROCESSING, 5, n) for n, window in enumerate("uvw", 6)]
         do(job, function, 0, *steps, step("register", "v", EVENT, 5))
-        steps = [step("merge", "u", PROCESSING, "v", "w", "v", "nothing", "u")]  # type: ignore[arg-type]
+        steps = [step("merge", "u", PROCESSING, "v", "w", "v", "nothing", "u")]
         do(job, function, 0, *steps)
         listed = do(
             job, function, 0, step("list", "u"), step("list", "v"), step("list", "u", EVENT)
