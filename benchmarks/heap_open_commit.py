@@ -90,7 +90,7 @@ class State:
         return state
 
     def commit(self, numbers: Any) -> tuple[float, bool]:
-        """Change these keys; return the seconds to make it durable, and whether in a snapshot.
+        """Change these keys; return the seconds to make it durable, and whether a snapshot is new.
 
         The garbage collector runs as in a worker of PySpark, which calls it after the task.
         """
@@ -110,21 +110,25 @@ class State:
         seconds = time.perf_counter() - start
         backend.close()
         gc.collect()
+        before = self.version.state.files[:1]
         self.version = Version(self.version.number + 1, manifest_id, state)
-        return seconds, len(state.files) == 1
+        return seconds, bool(before) and state.files[0] != before[0]
 
     def draw(self, count: int) -> list[int]:
         """Return some of its keys, chosen at random."""
         return self._random.sample(range(self.keys), count)
 
-    def cycle(self, changed: int) -> tuple[list[float], float]:
-        """Commit up to the next snapshot; return the seconds of the deltas and of the snapshot."""
-        deltas: list[float] = []
+    def cycle(self, changed: int) -> list[float]:
+        """Commit until a new snapshot is named; return the seconds of each commit.
+
+        A snapshot that is written in the background is named by a later commit.
+        """
+        taken: list[float] = []
         while True:
             seconds, is_snapshot = self.commit(self.draw(changed))
+            taken.append(seconds)
             if is_snapshot:
-                return deltas, seconds
-            deltas.append(seconds)
+                return taken
 
 
 def hash_group(key: str) -> int:
@@ -148,23 +152,34 @@ def measure_commits(small: State, large: State, changed: int, cycles: int) -> li
     """Measure commits in the large and the small state in turn; return the ratios."""
     plain: list[float] = []
     amortised: list[float] = []
+    longest: list[float] = []
     figures: list[list[float]] = []
     for _ in range(cycles):
-        means = []
-        medians = []
-        for state in (small, large):
-            deltas, snapshot = state.cycle(changed)
-            medians.append(statistics.median(deltas))
-            means.append((sum(deltas) + snapshot) / (len(deltas) + 1))
+        taken = [state.cycle(changed) for state in (small, large)]
+        medians = [*map(statistics.median, taken)]
+        means = [*map(statistics.mean, taken)]
         plain.append(medians[1] / medians[0])
         amortised.append(means[1] / means[0])
-        figures.append([*medians, *means])
+        longest.append(max(taken[1]) / medians[1])
+        figures.append([*medians, *means, medians[1], percentile_99(taken[1]), max(taken[1])])
     columns = [1e3 * statistics.median(column) for column in zip(*figures, strict=True)]
     what = f"commit of {changed:,} keys: state of {large.keys:,} ÷ of {small.keys:,} keys"
     return [
         commit_line(f"{what}, without snapshots", plain, columns[:2]),
-        commit_line(f"{what}, snapshots spread over all commits", amortised, columns[2:]),
+        commit_line(f"{what}, snapshots spread over all commits", amortised, columns[2:4]),
+        Line(
+            what=f"commit of {changed:,} keys, state of {large.keys:,}: longest ÷ median",
+            values=longest,
+            bound=20.0,
+            at_least=False,
+            detail="median {:.1f}, p99 {:.1f}, longest {:.1f} ms".format(*columns[4:]),
+        ),
     ]
+
+
+def percentile_99(values: list[float]) -> float:
+    """Return the 99th percentile."""
+    return statistics.quantiles(values, n=100)[-1]
 
 
 def commit_line(what: str, values: list[float], times_ms: list[float]) -> Line:

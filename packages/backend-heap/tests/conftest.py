@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from forebay_backend_heap.backend import HeapBackend
+from forebay_backend_heap.background_snapshots import SnapshotThread
 from forebay_backend_heap.cache import ProcessCache
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import Opening, TableSpec
@@ -222,13 +223,38 @@ class Job:
         return [key_group_range_of(i, parallelism, MAX_PARALLELISM) for i in range(parallelism)]
 
 
+class HeldBack:
+    """A pool of threads whose work a test runs, or forgets as a process that dies."""
+
+    def __init__(self):
+        self.work = []
+
+    def do_if_possible(self, work):
+        self.work.append(work)
+        return True
+
+    def run(self):
+        while self.work:
+            self.work.pop(0)()
+
+
+class Process(ProcessCache):
+    """The memory of a worker process: its cache, and its background snapshots."""
+
+    def __init__(self):
+        super().__init__()
+        self.background = HeldBack()
+        self.snapshots = SnapshotThread(self.background)
+
+
 @pytest.fixture
 def process(monkeypatch):
-    """Return a function that simulates a new worker process: empties the cache and returns it."""
+    """Return a function that simulates a new worker process, or continues one, and returns it."""
 
     def start(cache=None):
-        cache = cache or ProcessCache()
+        cache = cache or Process()
         monkeypatch.setattr("forebay_backend_heap.backend.CACHE", cache)
+        monkeypatch.setattr("forebay_backend_heap.backend.THREAD", lambda: cache.snapshots)
         return cache
 
     start()
@@ -250,6 +276,7 @@ class Kit:
 
     Batch = Batch
     CountingStorage = CountingStorage
+    Process = Process
     Job = Job
     Manifest = Manifest
     MAX_PARALLELISM = MAX_PARALLELISM

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from forebay_backend_heap import backend, snapshot
 from forebay_backend_heap.backend import HeapBackend
+from forebay_backend_heap.background_snapshots import SnapshotThread
 from forebay_backend_heap.cache import CACHE
 from forebay_testing import StateBackendTests, late_backend
 from forebay_testing.backends import PropertyTests
 from forebay_testing.backends.generations import GenerationTests
+from forebay_testing.backends.janitor_pass import ClearingTests
+from forebay_testing.backends.replay import ReplayTests
 from forebay_testing.backends.search import fresh_seed
+from forebay_testing.backends.timelines import TimelineTests
+from forebay_testing.backends.versions import VersionTests
 
 
 class OfHeap:
@@ -38,6 +44,35 @@ class TestGenerations(OfHeap, GenerationTests):
     @pytest.fixture
     def backend_options(self):
         return {"snapshot-factor": 1.0}
+
+
+class AtOnce:
+    """Runs work when it is queued, before the next commit."""
+
+    def do_if_possible(self, work):
+        work()
+        return True
+
+
+class Never:
+    """Leaves work out, as a process that ends before it begins."""
+
+    def do_if_possible(self, work):
+        return False
+
+
+class TestBackgroundSnapshots(OfHeap, VersionTests, ClearingTests, ReplayTests, TimelineTests):
+    """Run what is about versions with every snapshot planned, and written or lost."""
+
+    @pytest.fixture
+    def backend_options(self):
+        return {"snapshot-factor": 0.5}
+
+    @pytest.fixture(autouse=True, params=[AtOnce, Never])
+    def _planned(self, request, monkeypatch):
+        thread = SnapshotThread(request.param())
+        monkeypatch.setattr(snapshot, "PLANNED_FROM", 0)
+        monkeypatch.setattr(backend, "THREAD", lambda: thread)
 
 
 @pytest.mark.slow

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from forebay_backend_heap import encoding, file_reader
-from forebay_backend_heap.cache import ProcessCache
+from forebay_backend_heap import encoding, file_reader, snapshot
 from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.keys import KeyGroupRange
 
@@ -77,12 +76,21 @@ def machine(kit, monkeypatch):
                 kit.CountingStorage(f"memory://machine{id(self)}"),
                 path=f"machine{id(self)}",
             )
-            self.processes = [ProcessCache(), ProcessCache()]
+            self.processes = [kit.new_process(), kit.new_process()]
             self.models = [{name: {} for name in specs}]
 
-        @initialize(factor=st.sampled_from([0.5, 4.0, 1e6, 1e6]), deltas=st.sampled_from([2, 3, 5]))
+        @initialize(factor=st.sampled_from([0.5, 1.0, 4.0, 1e6]), deltas=st.sampled_from([2, 3, 5]))
         def configure(self, factor, deltas):
             self.job.options = {"max-deltas": deltas, "snapshot-factor": factor}
+            monkeypatch.setattr(snapshot, "PLANNED_FROM", 0)
+
+        @rule(process=st.integers(0, 1))
+        def write_planned_snapshot(self, process):
+            self.processes[process].background.run()
+
+        @rule(process=st.integers(0, 1))
+        def kill(self, process):
+            self.processes[process] = kit.new_process()
 
         @rule(
             operations=OPERATIONS,
@@ -94,7 +102,7 @@ def machine(kit, monkeypatch):
             fate=st.sampled_from(["commit", "commit", "commit", "lose", "repeat"]),
         )
         def batch(self, operations, cut, parallelism, process, declared, small, fate):
-            monkeypatch.setattr("forebay_backend_heap.backend.CACHE", self.processes[process])
+            kit.new_process(self.processes[process])
             monkeypatch.setattr(file_reader, "_WORTH_RANGES", 0 if small else 1 << 20)
             operations = [o for o in operations if o[0] in declared]
             manifests = []
@@ -131,7 +139,7 @@ def machine(kit, monkeypatch):
         @rule(version=st.integers(0, 20), start=st.integers(0, 15), length=st.integers(1, 16))
         def look(self, version, start, length):
             """Open any range of any version from another process."""
-            monkeypatch.setattr("forebay_backend_heap.backend.CACHE", ProcessCache())
+            kit.new_process()
             version = min(version, self.job.version)
             groups = KeyGroupRange(start, min(start + length, kit.MAX_PARALLELISM) - 1)
             batch = self.job.begin(specs.values(), groups, version)

@@ -217,7 +217,7 @@ def test_group_index_knows_keys_that_came_again(monkeypatch):
             del cells[keys[0]]
         index.add(keys, keys)
     assert index.of(list(cells)).tolist() == list(cells)
-    assert sum(len(keys) for keys, _ in index._runs) <= 4 * 60 + 20
+    assert sum(len(keys) for keys, _ in index._runs) <= 6 * 60 + 20
 
 
 _STEPS = st.tuples(

@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
+import attrs
+
+from forebay_backend_heap.background_snapshots import THREAD, SnapshotPlan
 from forebay_backend_heap.cache import CACHE, CachedState, size_of
 from forebay_backend_heap.export import exported_points
 from forebay_backend_heap.file_chain import Chain, written_range
@@ -54,6 +57,8 @@ class HeapBackend(StateBackend):
         self._tables: dict[str, HeapTable] = {}
         """The declared states' tables."""
         self._was_cached = False
+        self._begun: SnapshotPlan | None = None
+        """The snapshot that this commit has planned."""
 
     @classmethod
     def open(cls, opening: Opening) -> Self:
@@ -97,8 +102,19 @@ class HeapBackend(StateBackend):
         self._version = version
         options = options_from(HeapOptions, self._opening.options)
         now_us = self._opening.now_us
-        writer = Writer(_reader(self._opening), self._resident, options, version, now_us)
-        written = writer.write(Chain.of(self._opening.parents))
+        parent = _only_parent(self._opening)
+        plan = None if parent is None else SnapshotPlan.of(parent.meta)
+        may_copy = 2 * size_of(self._resident) <= self._opening.cache_bytes
+        written = Writer(
+            _reader(self._opening),
+            self._resident,
+            options,
+            version,
+            now_us,
+            plan=plan,
+            thread=THREAD() if may_copy else None,
+        ).write(Chain.of(self._opening.parents))
+        self._begun = None if written.plan == plan else written.plan
         recent = self._recent(written)
         files = written.chain.files
         named = {file.name: file.size for file in files}
@@ -110,8 +126,12 @@ class HeapBackend(StateBackend):
                 "recent": recent,
                 "keys": counts,
                 "swept": {n: t.swept for n, t in self._resident.tables.items() if t.swept},
+                **({} if written.plan is None else {"planned": attrs.asdict(written.plan)}),
             },
-            protected=[e["file"][0] for e in recent if e["file"] and e["file"][0] not in named],
+            protected=[
+                *(e["file"][0] for e in recent if e["file"] and e["file"][0] not in named),
+                *(() if written.plan is None else (written.plan.name,)),
+            ],
             keys=None if None in counts.values() else sum(n or 0 for n in counts.values()),
             keys_new=sum(table.new for table in self._tables.values()),
             keys_removed=sum(table.removed for table in self._tables.values()),
@@ -129,6 +149,8 @@ class HeapBackend(StateBackend):
         if self._closed:
             return
         self._resident.settled()
+        if self._begun is not None:
+            THREAD().write(self._begun, self._opening.storage, self._resident)
         size, used = size_of(self._resident), self._opening.version
         copy = CachedState(manifest_id, self._version, self._resident, size, used)
         CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)

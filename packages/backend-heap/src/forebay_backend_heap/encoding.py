@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
@@ -74,14 +74,24 @@ class Block:
         ]
 
 
-def encode(spec: TableSpec, op: Operation, block: Block, groups: KeyGroupRange) -> Section:
-    """Pack the cells of ``block``, sorted by key group; ``groups`` is the writer's range."""
+def encode(
+    spec: TableSpec,
+    op: Operation,
+    block: Block,
+    groups: KeyGroupRange,
+    pause: Callable[[], object] = lambda: None,
+) -> Section:
+    """Pack the cells of ``block``, sorted by key group; ``groups`` is the writer's range.
+
+    ``pause`` is called before each chunk.
+    """
     order = np.argsort(block.groups, kind="stable")
     distinct, counts = np.unique(block.groups, return_counts=True)
     indexes = None if block.indexes is None else block.indexes[order].astype(_NUMBER)
     index = order.tolist()
     chunks = []
     for start in range(0, len(index), CHUNK_CELLS):
+        pause()
         part = slice(start, start + CHUNK_CELLS)
         cells = index[part]
         columns = [] if indexes is None else [indexes[part].tobytes()]

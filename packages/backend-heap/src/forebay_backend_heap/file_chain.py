@@ -52,18 +52,28 @@ class Chain:
         """Return the chain with one more delta."""
         return attrs.evolve(self, deltas=(*self.deltas, delta))
 
-    def foldable(self, max_deltas: int) -> int:
+    def through(self, delta: str) -> int | None:
+        """Return the number of deltas up to and including one; ``None`` if it is not there."""
+        return next((n for n, file in enumerate(self.deltas, 1) if file.name == delta), None)
+
+    def after(self, snapshot: StateFile, deltas: int) -> Self:
+        """Return the chain with a snapshot in place of the oldest ``deltas`` and all before."""
+        return attrs.evolve(self, snapshots=(snapshot,), deltas=self.deltas[deltas:])
+
+    def foldable(self, max_deltas: int, kept: int = 0) -> int:
         """Return how many of the newest deltas to fold into one before another is added.
 
-        Returns 0 while there is room. Otherwise folds at least half of ``max_deltas``, and then
+        The oldest ``kept`` are left alone and do not count. Returns 0 while there is room.
+        Otherwise folds at least half of ``max_deltas``, and then
         older deltas as long as each is no larger than all newer ones together. A delta that is
         folded again thus ends in one at least twice its size, so the cost of folding grows with the
         logarithm of the number of deltas, not with the state.
         """
-        if len(self.deltas) < max_deltas:
+        deltas = self.deltas[kept:]
+        if len(deltas) < max_deltas:
             return 0
-        count = max(max_deltas // 2, len(self.deltas) + 2 - max_deltas, 2)
-        weights = [*map(weight, reversed(self.deltas))]
+        count = max(max_deltas // 2, len(deltas) + 2 - max_deltas, 2)
+        weights = [*map(weight, reversed(deltas))]
         total = sum(weights[:count])
         while count < len(weights) and weights[count] <= total:
             total += weights[count]

@@ -22,11 +22,13 @@ from xxhash import xxh3_64_intdigest
 
 from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 
 MAGIC: Final = b"FBYHEAP"
 FORMAT_VERSION: Final = 1
 _PREFIX: Final = struct.Struct("<7sBIQ")
+PREFIX_BYTES: Final = _PREFIX.size
 
 Groups = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
@@ -171,10 +173,8 @@ class FileBytes:
     """A file to be written."""
 
     data: bytes
-    header_bytes: int
-    """Length of prefix and header, which a reader of part of the file fetches first."""
-    checksum: str
-    """xxh3 (64 bits, hex) of prefix and header, which hold all other checksums of the file."""
+    head: bytes
+    """Prefix and header, which a reader of part of the file fetches first."""
 
 
 def file_bytes(role: FileRole, version: int, sections: Sequence[Section]) -> FileBytes:
@@ -190,7 +190,28 @@ def file_bytes(role: FileRole, version: int, sections: Sequence[Section]) -> Fil
     body = [chunk.data for section in sections for chunk in section.chunks]
     assert None not in body
     data = b"".join([prefix, header, *body])  # type: ignore[list-item]  # as just asserted
-    return FileBytes(data, len(prefix) + len(header), seal_of(prefix + header))
+    return FileBytes(data, prefix + header)
+
+
+def state_file(  # noqa: PLR0917 - what a manifest records of a file
+    name: str,
+    role: FileRole,
+    version: int,
+    groups: KeyGroupRange,
+    head: bytes,
+    size: int,
+    sections: Sequence[Section],
+) -> StateFile:
+    """Return a file of ``size`` bytes and some sections as a manifest names it."""
+    meta = {
+        "role": role.value,
+        "version": version,
+        "range": [groups.start, groups.end],
+        "header": len(head),
+        "checksum": seal_of(head),
+        "cells": sum(section.cells for section in sections),
+    }
+    return StateFile(name=name, size=size, range=groups, meta=meta)
 
 
 def seal_of(head: bytes) -> str:
@@ -208,6 +229,12 @@ def _section_header(section: Section) -> dict[str, Any]:
         "counts": section.counts.astype("<u4").tobytes(),
         "chunks": [[c.cells, c.checksum, *c.lengths] for c in section.chunks],
     }
+
+
+def head_bytes(prefix: bytes) -> int:
+    """Return the length of prefix and header, given the first `PREFIX_BYTES` of a file."""
+    length: int = _PREFIX.unpack(prefix)[2]
+    return PREFIX_BYTES + length
 
 
 def parse_head(head: bytes, where: str, tables: Collection[str] | None = None) -> list[Section]:

@@ -12,6 +12,9 @@ import numpy as np
 from forebay_backend_heap.files import Groups
 
 _SLACK: Final = 4096
+_MOST: Final = 6
+"""The index is compacted when it holds this many times the keys that it held after the last time.
+A snapshot is due at about half of that, and the thread that writes it compacts the index."""
 
 KeyRun = tuple[list[Any], Groups]
 
@@ -26,6 +29,20 @@ class GroupIndex:
     def __init__(self, runs: Iterable[KeyRun] = (), walked: int = 0) -> None:
         """Index ``runs``; the walk has already passed the first ``walked`` keys."""
         self._reset(list(runs), walked)
+
+    def copy(self) -> GroupIndex:
+        """Return an index of the same keys that shares the runs, which never change."""
+        return GroupIndex(self._runs)
+
+    def replace(self, copied: GroupIndex, compact: GroupIndex) -> None:
+        """Hold ``compact`` in place of the runs of an earlier copy, if they are still the oldest.
+
+        Does nothing in the middle of a walk.
+        """
+        count = len(copied._runs)
+        same = map(operator.is_, self._runs[:count], copied._runs)
+        if not self.position and count <= len(self._runs) and all(same):
+            self._reset([*compact._runs, *self._runs[count:]], 0)
 
     def add(self, keys: list[Any], groups: Sequence[int] | Groups) -> None:
         """Add keys, known or new; keeps a reference to ``keys``."""
@@ -126,7 +143,7 @@ class GroupIndex:
         self._runs = runs
         self.held = sum(len(keys) for keys, _ in runs)
         """Keys in all runs; a key that was added twice counts twice."""
-        self._limit = 4 * self.held + _SLACK
+        self._limit = _MOST * self.held + _SLACK
         self.position = walked
         """Keys that the walk has passed."""
         self.gone = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from forebay_backend_heap.encoding import encode
 from forebay_backend_heap.expiry import GroupedKeys
@@ -88,11 +88,29 @@ class Resident:
             found[name] = sum(section.size for section in self._encoded(table))
         return found
 
-    def snapshot(self) -> list[Section]:
-        """Return sections of the whole state."""
+    def frozen(self) -> Resident:
+        """Return a copy of the whole state, which later changes leave alone."""
+        frozen = Resident(self.groups)
+        frozen.raw = {name: [*sections] for name, sections in self.raw.items()}
         with paused():
-            raw = [section for sections in self.raw.values() for section in sections]
-            return [*raw, *(s for t in self.tables.values() for s in self._encoded(t))]
+            frozen.tables = {name: table.frozen() for name, table in self.tables.items()}
+        return frozen
+
+    def thaw(self) -> None:
+        """Forget the cells of a frozen copy, and keep what `compact_as` needs."""
+        self.raw = {}
+        for table in self.tables.values():
+            table.thaw()
+
+    def compact_as(self, frozen: Resident) -> None:
+        """Compact the indexes of groups as a frozen copy has done for its snapshot."""
+        for name in self.tables.keys() & frozen.tables.keys():
+            self.tables[name].compact_as(frozen.tables[name])
+
+    def snapshot(self, pause: Callable[[], object] = lambda: None) -> list[Section]:
+        """Return sections of the whole state; calls ``pause`` before each chunk."""
+        raw = [section for sections in self.raw.values() for section in sections]
+        return [*raw, *(s for t in self.tables.values() for s in self._encoded(t, pause))]
 
     def delta(self) -> list[Section]:
         """Return sections of the changes since the last commit."""
@@ -115,9 +133,13 @@ class Resident:
             table.settled()
         self.raw = {name: [s.detached() for s in found] for name, found in self.raw.items()}
 
-    def _encoded(self, table: HeapTable) -> list[Section]:
+    def _encoded(
+        self, table: HeapTable, pause: Callable[[], object] = lambda: None
+    ) -> list[Section]:
         block = table.content()
-        sections = [] if block is None else [encode(table.spec, Operation.PUT, block, self.groups)]
+        sections = (
+            [] if block is None else [encode(table.spec, Operation.PUT, block, self.groups, pause)]
+        )
         table.wrote(sections, everything=True)
         return sections
 

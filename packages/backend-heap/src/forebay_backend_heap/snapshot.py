@@ -1,14 +1,21 @@
-"""Writes the files of a commit: a delta, a snapshot instead, or also a fold of older deltas."""
+"""Writes the files of a commit: a delta, a snapshot instead, or also a fold of older deltas.
+
+A snapshot that is due is planned, and written during the next micro-batches (`SnapshotPlan`). The
+commit itself writes one if that is cheapest, if the process may not hold a copy of the state, or if
+a planned one has not come before the deltas have grown to twice the size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
+from forebay_backend_heap.background_snapshots import SnapshotPlan, SnapshotThread
 from forebay_backend_heap.file_chain import Chain
 from forebay_backend_heap.file_reader import Reader
-from forebay_backend_heap.files import FileBytes, FileRole, Section, file_bytes
+from forebay_backend_heap.files import FileBytes, FileRole, Section, file_bytes, state_file
 from forebay_backend_heap.folding import Fold
 from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.options import HeapOptions
@@ -16,6 +23,12 @@ from forebay_backend_heap.resident import Resident
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.file_names import data_name
 from forebay_state_api.contract.files import StateFile
+
+PLANNED_FROM: Final = 256 << 10
+"""The commit itself writes a snapshot that replaces a smaller one: it costs as much as a request,
+and a planned one would cost the next commits requests that look for it."""
+_PATIENCE: Final = 2
+"""A commit writes a snapshot when the deltas are this many times as large as when it was due."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,49 +42,92 @@ class Written:
     if nothing changed."""
     changed: bool
     bytes_written: int
+    plan: SnapshotPlan | None
+    """The snapshot that is written in the background, or will be when the manifest is durable."""
 
 
 class Writer:
     """Writes the files of one version."""
 
     def __init__(
-        self, reader: Reader, resident: Resident, options: HeapOptions, version: int, now_us: int
+        self,
+        reader: Reader,
+        resident: Resident,
+        options: HeapOptions,
+        version: int,
+        now_us: int,
+        *,
+        plan: SnapshotPlan | None = None,
+        thread: SnapshotThread | None = None,
     ) -> None:
         """Prepare to write ``version``.
 
-        ``now_us`` is the micro-batch's time; with `NO_TIME` nothing expires.
+        ``now_us`` is the micro-batch's time; with `NO_TIME` nothing expires. ``plan`` is the
+        snapshot that the opened version waits for. ``thread`` writes snapshots in the background;
+        ``None`` if the process may not hold a copy of the state.
         """
         self._reader = reader
         self._resident = resident
         self._options = options
         self._version = version
         self._now_us = now_us
+        self._plan = plan
+        self._thread = thread
         self._bytes = 0
 
     def write(self, chain: Chain) -> Written:
         """Make the changes applied since ``chain`` was opened durable."""
+        chain, kept = self._installed(chain)
         if self._resident.pending and self._rewrites_most(chain):
             self._resident.clean_up(self._now_us)
-            return self._snapshot(self._resident.snapshot())
+            return self._snapshot(self._everything())
         delta: Sequence[Section] = self._resident.delta() if self._resident.pending else ()
         if not delta:
-            return Written(chain=chain, delta=None, changed=False, bytes_written=0)
+            return self._written(chain, None, changed=False)
         data = file_bytes(FileRole.DELTA, self._version, delta)
-        if self._is_due(chain, len(data.data)):
-            return self._snapshot_beside(delta, data)
-        if count := chain.foldable(self._options.max_deltas):
+        in_background = self._thread is not None and chain.snapshot_bytes >= PLANNED_FROM
+        if self._is_due(chain, len(data.data), _PATIENCE if in_background else 1):
+            return self._snapshot_and_delta(delta, data)
+        plans = in_background and self._plan is None and self._is_due(chain, len(data.data))
+        if plans := plans and self._thread is not None and self._thread.is_free:
+            delta, data = self._with(self._resident.clean_up(self._now_us), delta, data)
+        if count := chain.foldable(self._options.max_deltas, kept):
             chain, dropped = self._fold(chain, count)
             delta, data = self._with(dropped, delta, data)
         file = self._put(FileRole.DELTA, delta, data)
+        if plans:
+            self._plan = SnapshotPlan.begin(self._version, file.name)
         return self._written(chain.with_delta(file), file)
 
-    def _is_due(self, chain: Chain, delta_bytes: float) -> bool:
-        """Return whether the deltas outgrow the snapshot.
+    def _installed(self, chain: Chain) -> tuple[Chain, int]:
+        """Install the planned snapshot if it has been written.
+
+        Also returns how many of the oldest deltas it will replace if it is still to come.
+        """
+        covered = None if self._plan is None else chain.through(self._plan.after)
+        if self._plan is None or covered is None:
+            self._plan = None
+            return chain, 0
+        if (snapshot := self._found(self._plan)) is None:
+            return chain, covered
+        self._plan = None
+        self._bytes += snapshot.size
+        return chain.after(snapshot, covered), 0
+
+    def _found(self, plan: SnapshotPlan) -> StateFile | None:
+        if self._thread is not None and self._thread.knows(plan.name):
+            return self._thread.take(plan.name, self._resident)
+        if not plan.is_looked_for(self._reader.version, self._version):
+            return None
+        return plan.found(self._reader.storage, self._resident.groups)
+
+    def _is_due(self, chain: Chain, delta_bytes: float, patience: int = 1) -> bool:
+        """Return whether the deltas outgrow the snapshot, ``patience`` times.
 
         A new snapshot then costs at most a constant times the deltas written since the last one, so
         the cost of commits stays proportional to what they change.
         """
-        limit = self._options.snapshot_factor * chain.snapshot_bytes
+        limit = patience * self._options.snapshot_factor * chain.snapshot_bytes
         return chain.delta_bytes + delta_bytes > limit
 
     def _rewrites_most(self, chain: Chain) -> bool:
@@ -88,20 +144,22 @@ class Writer:
         expected = newest.size / newest.meta["cells"] * changed
         return 2 * expected >= chain.snapshot_bytes and self._is_due(chain, expected)
 
-    def _snapshot_beside(self, delta: Sequence[Section], delta_data: FileBytes) -> Written:
+    def _snapshot_and_delta(self, delta: Sequence[Section], delta_data: FileBytes) -> Written:
         """Write a snapshot, and the delta too if it is smaller, for caches of the last version."""
         dropped = self._resident.clean_up(self._now_us)
         delta, delta_data = self._with(dropped, delta, delta_data)
-        sections = self._resident.snapshot()
+        sections = self._everything()
         data = file_bytes(FileRole.SNAPSHOT, self._version, sections)
         if len(data.data) <= len(delta_data.data):
             return self._snapshot(sections, data)
         file = self._put(FileRole.DELTA, delta, delta_data)
         snapshot = self._put(FileRole.SNAPSHOT, sections, data)
+        self._plan = None
         return self._written(Chain(snapshots=(snapshot,)), file)
 
     def _snapshot(self, sections: Sequence[Section], data: FileBytes | None = None) -> Written:
         """Write a snapshot that replaces all files; no file if the state has no cells."""
+        self._plan = None
         if not sections:
             return self._written(Chain(), None)
         data = data or file_bytes(FileRole.SNAPSHOT, self._version, sections)
@@ -135,16 +193,14 @@ class Writer:
         name = data_name(self._version, f"heap-{role.value}-{self._version}")
         self._reader.storage.put(name, file.data)
         self._bytes += len(file.data)
-        groups = self._resident.groups
-        meta = {
-            "role": role.value,
-            "version": self._version,
-            "range": [groups.start, groups.end],
-            "header": file.header_bytes,
-            "checksum": file.checksum,
-            "cells": sum(section.cells for section in sections),
-        }
-        return StateFile(name=name, size=len(file.data), range=groups, meta=meta)
+        groups, size = self._resident.groups, len(file.data)
+        return state_file(name, role, self._version, groups, file.head, size, sections)
 
-    def _written(self, chain: Chain, delta: StateFile | None) -> Written:
-        return Written(chain=chain, delta=delta, changed=True, bytes_written=self._bytes)
+    def _everything(self) -> Sequence[Section]:
+        with paused():
+            return self._resident.snapshot()
+
+    def _written(self, chain: Chain, delta: StateFile | None, *, changed: bool = True) -> Written:
+        return Written(
+            chain=chain, delta=delta, changed=changed, bytes_written=self._bytes, plan=self._plan
+        )

@@ -40,6 +40,8 @@ class HeapTable(Table):
         """Changes applied since the last commit."""
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
+        self._copied_groups: GroupIndex | None = None
+        """The index with which a frozen copy began."""
         self._walk = Walk()
         self._held_before = 0
         self._removed = 0
@@ -130,6 +132,28 @@ class HeapTable(Table):
         if section.op in (Operation.PUT, Operation.MERGE):
             self._groups.add(block.keys, block.groups)
         return block
+
+    def frozen(self) -> HeapTable:
+        """Return a table of the same cells, which later changes of this one leave alone.
+
+        Values, elements and entries are shared: nobody changes them in place.
+        """
+        frozen = HeapTable(self.spec)
+        frozen._groups = frozen._copied_groups = self._groups.copy()
+        for namespace, space in self._spaces.items():
+            frozen._spaces[namespace] = Space(
+                namespace=namespace, complete=True, cells=_copied(self.spec.shape, space.cells)
+            )
+        return frozen
+
+    def thaw(self) -> None:
+        """Forget the cells, and keep what `compact_as` needs; for a frozen table."""
+        self._spaces = {}
+
+    def compact_as(self, frozen: HeapTable) -> None:
+        """Compact the index of groups as an earlier frozen copy has done since."""
+        if frozen._copied_groups is not None:
+            self._groups.replace(frozen._copied_groups, frozen._groups)
 
     def content(self) -> Block | None:
         """Return all cells as a snapshot holds them; ``None`` if there is no cell."""
@@ -235,6 +259,13 @@ class HeapScan(Scan):
     def pages(self, page_size: int) -> Iterator[list[Any]]:
         for start in range(0, len(self._content), page_size):
             yield self._content[start : start + page_size]
+
+
+def _copied(shape: Shape, cells: dict[Any, Any]) -> dict[Any, Any]:
+    if shape is Shape.POINT:
+        return dict(cells)
+    copy: Any = list if shape is Shape.LIST else dict
+    return {key: copy(content) for key, content in cells.items()}
 
 
 def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> int:

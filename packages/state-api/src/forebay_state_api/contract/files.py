@@ -65,8 +65,8 @@ class CommittedState:
     meta: Mapping[str, Any] = attrs.field(factory=dict)
     """Plain data that the next opening needs."""
     protected: Sequence[str] = ()
-    """Names of more files that the janitor must keep as long as the manifest exists; a name that
-    ends in ``/`` means all files below it, such as the outputs of a running compaction."""
+    """Names of more files that the janitor must keep as long as the manifest exists, also if they
+    are still to be written; with a ``/`` at the end all below it, such as outputs of compaction."""
     keys: int | None = None
     """Number of (key, namespace) cells in all tables, if the backend knows it."""
     keys_new: int | None = None

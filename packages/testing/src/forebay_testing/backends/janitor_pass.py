@@ -8,10 +8,11 @@ from typing import Any
 
 from forebay_engine.versions import Janitor, RestoreFrom
 from forebay_engine.versions.choosing.savepoints import create_savepoint
+from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.manifest import is_named, read_manifest
 from forebay_engine.versions.format.markers import list_version
 from forebay_state_api.contract.backend import StateBackend
-from forebay_state_api.contract.file_names import data_version
+from forebay_state_api.contract.file_names import DATA, data_version, version_of
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage import ForwardingStorage
@@ -73,6 +74,35 @@ class ClearingTests(BackendSubject):
                 older = [n for n in manifest.names if data_version(n) != manifest.made.version]
                 assert [name for name in older if not is_named(name, before)] == []
 
+    def test_nothing_is_left_of_restarted_runs(
+        self,
+        new_job: NewJob,
+        backend_class: type[StateBackend],
+        backend_options: Mapping[str, Any],
+    ) -> None:
+        """Files of compactions and background work of earlier runs are deleted, too."""
+        job = new_job(ValueStateDescriptor("v", int), parallelism=2)
+        job.scripts([(f"{key}", [("v.update", 0)]) for key in range(60)])
+        for number in range(_BATCHES):
+            job.scripts([(f"{key}", [("v.update", number)]) for key in range(10)])
+            if number % 3 == 2:
+                job.restart()
+        _clear(job, backend_class, backend_options)
+        base = _clear(job, backend_class, backend_options)
+        versions = {info.name.split("/")[1] for info in job.storage.list(layout.VERSIONS)}
+        named = frozenset[str]().union(
+            *(
+                read_manifest(job.storage, made.name).names
+                for version in versions
+                for made in list_version(job.storage, version_of(version) or 0).manifests
+            )
+        )
+        files = [info.name for info in job.storage.list(DATA)]
+        below = [name for name in files if (data_version(name) or 0) < base]
+        assert [name for name in below if not is_named(name, named)] == []
+        job.restart()
+        assert job.scripts([(f"{key}", [("v.value",)]) for key in (0, 59)]) == [[19], [0]]
+
     def test_savepoints_and_forks_keep_what_they_need(
         self,
         new_job: NewJob,
@@ -110,8 +140,9 @@ class ClearingTests(BackendSubject):
 
 def _clear(
     job: KeyedJob, backend_class: type[StateBackend], backend_options: Mapping[str, Any]
-) -> None:
-    """Run one pass over everything older than the version before the newest."""
+) -> int:
+    """Run one pass over everything older than the version before the newest; return the base."""
     janitor = Janitor(job.storage, run_key=job.run_key, retention=1, min_age=timedelta(0))
-    janitor.sweep(job.batch_id)
+    done = janitor.sweep(job.batch_id)
     backend_class.clear(job.storage, backend_options, retry_budget_s=0.0)
+    return done.base
