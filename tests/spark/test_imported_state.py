@@ -88,5 +88,5 @@ def test_rows_that_do_not_fit_leave_nothing(stage):
     refused("cannot be a key", {"n": make([([5], 1)], "key array<int>, value long")})
     refused("it needs key, value", {"n": make([("a", 1)], "key string, n long")})
     refused("takes bounded DataFrames", {"n": stage.source("key string, value long")})
-    refused("cannot be a savepoint|forks use names", {"n": null}, savepoint="fork a")
+    refused("cannot be a savepoint|reserved for forks", {"n": null}, savepoint="fork a")
     refused("parallelism 4 is above", {"n": null}, max_parallelism=2)

@@ -105,7 +105,7 @@ def test_a_stream_goes_on_from_another_ones_state(stage):
     assert later(stage, "newest", restore_from=source)[0] == ("ann", 116)
     saved = RestoreFrom(source, savepoint="mine")
     assert later(stage, "lsm", restore_from=saved, backend="lsm")[0] == ("ann", 16)
-    with pytest.raises(Exception, match="does not declare what is stored there as 'total'"):
+    with pytest.raises(Exception, match="does not declare the stored states 'total'"):
         later(stage, "renamed", restore_from=source, function=Renamed())
     renamed = {"restore_from": source, "function": Renamed(), "allow_non_restored": True}
     assert later(stage, "renamed", **renamed) == [("ann", 0), ("cyd", 0)]

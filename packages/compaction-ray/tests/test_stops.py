@@ -67,7 +67,7 @@ def wrong_token(query):
 
 def limits(query):
     query.new_gateway(job_bytes=100)
-    yield "above its limits"
+    yield "exceeds its limits"
     query.new_gateway()
 
 

@@ -190,13 +190,13 @@ def _contents(section: Section, chunk: _Keys, reader: TableSpec) -> list[Any]:
 def _check_counts(cells: int, *parts: Sized) -> None:
     found = sorted({len(part) for part in parts} - {cells})
     if found:
-        raise ValueError(f"a column has {found[0]} values where {cells} belong")
+        raise ValueError(f"a column has {found[0]} values instead of {cells}")
 
 
 def _check_namespaces(section: Section, indexes: npt.NDArray[np.uint32] | None) -> None:
     last = 0 if indexes is None else int(indexes.max(initial=0))
     if last >= len(section.namespaces):
-        raise ValueError(f"cells of namespace {last} where there are {len(section.namespaces)}")
+        raise ValueError(f"cells of namespace {last} among {len(section.namespaces)}")
 
 
 def _of_key(

@@ -368,7 +368,7 @@ class Untimed(KeyedProcessFunction):
         ({"function": None, "key": None}, "name one of them"),
         ({"key": None}, "given together with the function"),
         ({"function": Untimed}, "its function has no on_timer"),
-        ({"savepoint": "fork a/b"}, "forks use names like this one"),
+        ({"savepoint": "fork a/b"}, "names of this form are reserved for forks"),
         ({"max_parallelism": 40_000}, "max_parallelism is 1 … 32768, not 40000"),
         ({"max_parallelism": 0}, "max_parallelism is 1 … 32768, not 0"),
         ({"savepoint": 5}, "the name of the savepoint is a string, not 5"),
@@ -411,7 +411,7 @@ def test_a_function_that_does_not_declare_what_was_imported_is_refused(directory
     directory.imported(totals(a=1))
     with pytest.raises(ConfigurationError, match="has state already"):
         directory.imported(totals(a=1))
-    with pytest.raises(Exception, match="does not declare what is stored there as 'by day'"):
+    with pytest.raises(Exception, match="does not declare the stored states 'by day'"):
         directory.job().run(Untimed(), [("a", 1)])
 
 
@@ -501,10 +501,10 @@ def test_the_program_imports_a_file(heap):
     [
         (("total=t.parquet", "--query", "q"), "with --query and --uid"),
         (("total=t.parquet", "--query=q", "--uid=u"), "name one of them"),
-        (("t.parquet", "t.parquet", "--query=q", "--uid=u"), "an earlier file has the same rows"),
+        (("t.parquet", "t.parquet", "--query=q", "--uid=u"), "is for the same table"),
         (
             ("total=t.parquet", "total=t.parquet", "--query=q", "--uid=u"),
-            "an earlier file has the same rows",
+            "an earlier file is for the same table",
         ),
         (("total=t.parquet", "--remove-key=a"), "--remove-key needs --replace"),
         (("total=t.parquet", "--query=q", "--uid=u", "--like-uid=v"), "--like-uid needs --like"),

@@ -129,4 +129,4 @@ def test_sizes_beside_operator_state(backend_class, tmp_path):
 def test_a_backend_that_does_not_know_sizes(run, monkeypatch, backend_class):
     monkeypatch.setattr(backend_class, "stored_bytes", StateBackend.stored_bytes)
     _, error = run("schema", *OPERATOR, "--sizes", status=2)
-    assert f"the backend '{backend_class.name}' does not know the bytes of each state" in error
+    assert f"the backend '{backend_class.name}' does not report the size of each state" in error

@@ -64,7 +64,7 @@ def _described(given: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, st
 def _marks(given: Mapping[str, str]) -> dict[str, str]:
     for name, mark in given.items():
         if not isinstance(mark, str):
-            raise TypeError(f"the mark of {name!r} is {mark!r}")
+            raise TypeError(f"the mark of {name!r} is {mark!r}, not text")
     return dict(given)
 
 

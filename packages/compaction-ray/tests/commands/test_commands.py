@@ -184,7 +184,7 @@ def test_doctor_names_the_storage_that_does_not_answer(there, gateway, monkeypat
     result = forebay("doctor", *there)
     wait.set()
     assert result.exit_code == 1, result.output
-    assert "worker w0: it answers: no answer from it within 0.05 s" in result.output
+    assert "worker w0: it answers: it did not answer within 0.05 s" in result.output
 
 
 def test_status_goes_on_watching_when_the_gateway_is_away(gateway, monkeypatch):

@@ -110,7 +110,7 @@ def test_a_storage_that_hangs_does_not_keep_the_others(monkeypatch, tmp_path):
         while "well" not in storages.marks:
             await storages.look()
         await storages.look()
-        assert "no answer from it within 0.01 s" in storages.unusable["dead"]
+        assert "it did not answer within 0.01 s" in storages.unusable["dead"]
         assert opened.count("dead") == 1
         go.set()
         while "dead" not in storages.marks:

@@ -412,7 +412,7 @@ async def test_a_check_of_a_storage_that_does_not_answer_says_so():
     (worker,) = await stage.up()
     worker.check = lambda _: asyncio.Event().wait()
     assert await stage.core.check("default", "w0") == {
-        "it answers": "no answer from it within 0.01 s"
+        "it answers": "it did not answer within 0.01 s"
     }
 
 

@@ -33,7 +33,7 @@ class Listening:
     def check(self, token: str | None) -> None:
         """Raise `ConfigurationError` unless a token and encryption protect the console."""
         if (self.tls_cert is None) is not (self.tls_key is None):
-            raise ConfigurationError("--tls-cert and --tls-key go together")
+            raise ConfigurationError("--tls-cert and --tls-key must be set together")
         if is_loopback(self.host):
             return
         if token is None:

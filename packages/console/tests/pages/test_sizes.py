@@ -134,7 +134,7 @@ def test_reading_sizes_ends_in_time(state_dir, new_console, monkeypatch):
 def test_a_backend_may_not_know_the_sizes(console, monkeypatch):
     monkeypatch.setattr(HeapBackend, "stored_bytes", lambda _: None)
     page = console.page(f"{HEAP}/states?sizes=12")
-    assert "The backend heap does not know the bytes of each state." in page
+    assert "The backend heap does not report the size of each state." in page
     assert sizes_in(page) == {}
 
 

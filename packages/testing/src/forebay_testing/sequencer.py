@@ -116,7 +116,7 @@ class Sequencer:
             self._changed.notify_all()
             if not self._changed.wait_for(lambda: not actor.running, _PATIENCE_S):
                 raise ScheduleError(
-                    f"{name} came neither to {pattern!r} nor to its end in {_PATIENCE_S} s"
+                    f"{name} reached neither {pattern!r} nor its end within {_PATIENCE_S} s"
                 )
         return actor
 

@@ -354,12 +354,12 @@ def _sections(index: memoryview, filters: memoryview) -> Iterator[StoredSection]
             at, words = plain["filter"]
             found = filters[at : at + _WORD_BYTES * words]
             if len(found) != _WORD_BYTES * words:
-                raise ValueError(f"its filters have {len(filters)} bytes, and one ends after them")
+                raise ValueError(f"one of its filters ends after their {len(filters)} bytes")
             packed = bytes(index[start : unpacker.tell()])
             yield StoredSection(packed, plain, found if words > _SMALL else bytes(found))
         start = unpacker.tell()
     if start != len(index):
-        raise ValueError("the index goes on after its last section")
+        raise ValueError("the index has trailing bytes after its last section")
 
 
 def _section_from_plain(plain: Mapping[str, Any], test: Filter) -> Section:

@@ -59,7 +59,7 @@ def top(
     changes nothing. Ctrl-C ends it.
     """
     if as_json and not once:
-        raise click.UsageError("--json prints one moment: add --once")
+        raise click.UsageError("--json prints a single refresh: add --once")
     if not once and not console().is_terminal:
         raise click.UsageError("the output is not a terminal: add --once, or --once --json")
     root = state_directory(state_dir, settings)

@@ -27,7 +27,7 @@ def input_tables(arguments: tuple[str, ...], timers: str | None) -> Tables:
                 f"{argument!r} is not of the form STATE=FILE, as in total=total.parquet"
             )
         if (state and state in states) or (not state and operator is not None):
-            raise ConfigurationError(f"{argument!r}: an earlier file has the same rows")
+            raise ConfigurationError(f"{argument!r}: an earlier file is for the same table")
         if state:
             states[state] = _table(path)
         else:

@@ -40,7 +40,7 @@ def tables(
     """Return the table of a state, or of the operator for ``None``, or of its timers."""
     check_key_groups(groups, snapshot.max_parallelism)
     if timers and (state is not None or flat):
-        raise ConfigurationError("--timers comes without --state and --flat")
+        raise ConfigurationError("--timers cannot be combined with --state or --flat")
     if timers:
         return snapshot.timer_table(key_groups=groups)
     if state is not None:

@@ -105,7 +105,7 @@ def _sizes(read: OperatorSource, shown: ShownVersion) -> Mapping[str, int]:
         found = snapshot.state_bytes()
     if found is None:
         raise ConfigurationError(
-            f"the backend {snapshot.backend!r} does not know the bytes of each state: leave "
+            f"the backend {snapshot.backend!r} does not report the size of each state: leave "
             "--sizes out; state skew shows the bytes of each subtask"
         )
     return found

@@ -115,9 +115,9 @@ class Gateways:
     def _check(self, greeting: Greeting, submission: Submission) -> None:
         """Refuse a job that the gateway would refuse, or that it could not read."""
         if greeting.state != "serving":
-            raise RefusedError("draining", f"it takes no more jobs: it is {greeting.state!r}")
+            raise RefusedError("draining", f"it accepts no more jobs: it is {greeting.state!r}")
         if above := submission.excess({"message_bytes": MESSAGE_BYTES, **greeting.limits}):
-            raise RefusedError("too_large", f"above its limits: {above}")
+            raise RefusedError("too_large", f"the job exceeds its limits: {above}")
         if not self._has_mark(greeting, submission.storage):
             raise wrong_directory_refusal(
                 greeting, submission.storage, self._here.storage.url, self._mark

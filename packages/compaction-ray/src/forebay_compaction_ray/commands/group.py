@@ -160,7 +160,7 @@ def list_endpoints(settings: Settings, *, as_json: bool) -> None:
 def _state_directory(settings: Settings) -> ObjectStorage:
     if settings["state.dir"] is None:
         raise ConfigurationError(
-            "which state directory? Pass --conf spark.forebay.state.dir=URL, or a properties file"
+            "no state directory: pass --conf spark.forebay.state.dir=URL, or a properties file"
         )
     return state_directory(settings["state.dir"], settings)
 

@@ -193,7 +193,7 @@ class GatewayCore:
                     return {_SAME: problem}
                 found = await self.worker_set.ask(worker, worker.handle.check(storage))
         except TimeoutError:
-            return {"it answers": f"no answer from it within {self.limits.check_s:g} s"}
+            return {"it answers": f"it did not answer within {self.limits.check_s:g} s"}
         return {"it answers": "it died"} if found is None else {_SAME: "", **found}
 
     # -- calls of the owner -------------------------------------------------------------------
@@ -249,7 +249,7 @@ class GatewayCore:
 
     def _take(self, submission: Submission) -> GatewayJob:
         if self._draining_s is not None:
-            raise RefusedError("draining", "the gateway takes no more jobs")
+            raise RefusedError("draining", "the gateway is draining and accepts no more jobs")
         check_submission(submission, self._job_limits, self.storages.names)
         entry = GatewayJob(
             submission=submission,
@@ -259,7 +259,7 @@ class GatewayCore:
         if (refused := self.worker_set.refusal(entry.submission)) is not None:
             raise refused
         if len(self._queue) >= self.limits.queue:
-            raise RefusedError("queue_full", f"{len(self._queue)} jobs wait")
+            raise RefusedError("queue_full", f"the queue is full: {len(self._queue)} jobs wait")
         self._jobs[entry.id] = entry
         self.metrics["jobs_submitted"].inc()
         self._queue[entry.id] = entry

@@ -112,6 +112,6 @@ class GatewayStorages:
             answer.cancel()
             raise
         if not answered:
-            raise StorageError(f"no answer from it within {_ANSWER_S:g} s", transient=True)
+            raise StorageError(f"it did not answer within {_ANSWER_S:g} s", transient=True)
         self._answers.pop(name, None)
         return answer.result()

@@ -126,6 +126,6 @@ def _check_winner(job: CompactionJob, storage: ObjectStorage) -> None:
         job.stored_result(storage)
     except (CorruptStateError, ObjectNotFoundError) as taken:
         raise TakenPrefixError(
-            f"compaction {job.id} has no room for its result: {job.result_name} in {storage.url} "
+            f"compaction {job.id} cannot store its result: {job.result_name} in {storage.url} "
             f"is not this job's: {taken}"
         ) from taken

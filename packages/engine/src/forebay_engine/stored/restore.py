@@ -44,8 +44,8 @@ def check_matched(making: TaskVersion, engine: Engine, *, allowed: bool) -> None
         names = ", ".join(_shown(unmatched))
         raise StateMigrationError(
             f"restoring operator {source.uid!r} at version {source.version}: the function does not "
-            f"declare what is stored there as {names}. Declare it, or pass allow_non_restored=True "
-            "to go on without"
+            f"declare the stored states {names}. Declare them, or pass allow_non_restored=True "
+            "to start without them"
         )
 
 

@@ -73,7 +73,7 @@ class PassedRows(Sequence[tuple[Any, ...]]):
             return tuple(self.values[first : first + self.width])
         start, stop, step = place.indices(len(self))
         if step != 1:
-            raise ValueError("rows are cut into slices of neighbours")
+            raise ValueError("a slice of rows has a step of 1")
         return PassedRows(self.values[start * self.width : stop * self.width], self.width)
 
 

@@ -311,7 +311,7 @@ class ValueCodec:
 
 def _listed(values: Any) -> Any:
     if not isinstance(values, list | tuple):
-        raise TypeError(f"{class_name(values)} where a list belongs")
+        raise TypeError(f"{class_name(values)} instead of a list")
     return values
 
 

@@ -133,7 +133,7 @@ def _layout(order: _Order) -> ByteLayout:
             value, end = load(data, at)
             at += length
             if end != at:
-                raise ValueError(f"a key of {length} bytes ends at another byte")
+                raise ValueError(f"a key of {length} bytes has its end at another byte")
             values.append(value)
         if at != len(data):
             raise ValueError(f"{len(data) - at} bytes follow the keys")

@@ -136,7 +136,7 @@ class ReaderTests(BackendSubject):
     ) -> None:
         sizes = [read(job, version).state_bytes() for version in (1, 2)]
         if None in sizes:
-            pytest.skip(f"{backend_class.__name__} does not know the bytes of each state")
+            pytest.skip(f"{backend_class.__name__} does not report the size of each state")
         before, after = cast("list[dict[str, int]]", sizes)
         assert before.keys() == after.keys() == HELD.keys()
         assert all(before.values())

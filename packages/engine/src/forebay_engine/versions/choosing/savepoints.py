@@ -157,6 +157,6 @@ def savepoint_object(name: str) -> str:
     escaped = layout.escaped(name, "the name of the savepoint")
     if name.startswith("fork "):
         raise ConfigurationError(
-            f"savepoint {name!r}: forks use names like this one; choose another"
+            f"savepoint {name!r}: names of this form are reserved for forks; choose another"
         )
     return f"{layout.SAVEPOINTS}/{escaped}"
