@@ -1,7 +1,7 @@
 """Positions in the history of an operator's state, and the timelines that they belong to.
 
-A version's number alone does not name it: after a query went back, version 7 is another 7. So a
-position is a version together with the key of the run that made it.
+A version's number alone does not identify it: after a query went back, two versions may have the
+number 7. So a position is a version together with the key of the run that made it.
 """
 
 from __future__ import annotations
