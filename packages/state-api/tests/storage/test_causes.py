@@ -75,17 +75,17 @@ def test_what_an_operator_can_do(said, number):
 @said_by
 @pytest.mark.parametrize("number", LASTING, ids=errno.errorcode.get)
 def test_what_another_try_only_meets_again(said, number):
-    assert not said(number).passing
+    assert not said(number).transient
 
 
 @said_by
 @pytest.mark.parametrize("number", [*PASSING, *UNREACHABLE], ids=errno.errorcode.get)
 def test_what_may_be_over_at_the_next_try(said, number):
-    assert said(number).passing
+    assert said(number).transient
 
 
 @pytest.mark.parametrize(
-    ("status", "passing", "advice"),
+    ("status", "transient", "advice"),
     [
         (401, False, "check the credentials"),
         (403, False, "check the credentials"),
@@ -97,20 +97,20 @@ def test_what_may_be_over_at_the_next_try(said, number):
         (400, False, ""),
     ],
 )
-def test_what_a_service_answers(status, passing, advice):
+def test_what_a_service_answers(status, transient, advice):
     error = GenericError(f"Generic S3 error: Client error with status code: {status} Something")
     fault = S3.fault(error)
-    assert fault.passing is passing
+    assert fault.transient is transient
     assert advice in fault.advice
     assert (";" in fault.cause) is bool(advice)
 
 
 def test_errors_without_a_number():
     unsent = S3.fault(GenericError("Generic S3 error: error sending request"))
-    assert unsent.passing
+    assert unsent.transient
     assert "check the address" in unsent.cause
-    assert not LOCAL.fault(GenericError("Generic LocalFileSystem error: it is odd")).passing
-    assert not S3.fault(NotFoundError("there is none")).passing
+    assert not LOCAL.fault(GenericError("Generic LocalFileSystem error: it is odd")).transient
+    assert not S3.fault(NotFoundError("there is none")).transient
     assert S3.fault(ValueError("one\n  line")).cause == "one line"
     denied = PermissionDeniedError("Generic error: denied")
     assert "check the credentials" in S3.fault(denied).cause

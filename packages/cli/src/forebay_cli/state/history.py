@@ -45,9 +45,9 @@ def show_history(
     """Print what a key held in every version that is stored, the oldest first.
 
     Versions in which nothing under the key changed are left out, but for the first one. The
-    versions belong to the current timeline. KEY is written as for `get`, and as there one
-    namespace is read, and no timers. A damaged version is left out; its error follows the others,
-    and the exit status is 2.
+    versions belong to the current timeline. KEY is written as for `get`, and one namespace is read,
+    without timers. A damaged version is left out; its error follows the others, and the exit status
+    is 2.
     """
     stored, faults = _versions(source)
     found: list[tuple[Snapshot, dict[str, Any]]] = []

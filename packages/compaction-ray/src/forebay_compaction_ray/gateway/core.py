@@ -356,8 +356,8 @@ class GatewayCore:
         if entry.phase.ended:
             return
         code = code or entry.view.code
-        passing = CompactionFault.TRANSIENT if phase is CompactionPhase.FAILED else None
-        fault = verdict or passing
+        transient = CompactionFault.TRANSIENT if phase is CompactionPhase.FAILED else None
+        fault = verdict or transient
         entry.view = attrs.evolve(entry.view, phase=phase, fault=fault, code=code, message=message)
         entry.ended.set()
         self.metrics["jobs_finished"].labels(outcome=phase.value).inc()

@@ -160,18 +160,18 @@ class WorkerBody:
         Returns ``None`` if it is the same.
         """
         problem = self._problem(submission.storage)
-        return _excused(NO_STORAGE, problem) if problem else None
+        return _blameless_outcome(NO_STORAGE, problem) if problem else None
 
     def _tried(self, run: _ActiveJob) -> Outcome:
         if run.submission.is_of_newer_release:
             what = (
                 f"the worker on {platform.node()} does not know all fields of the job: upgrade it"
             )
-            return _excused(OLDER_RELEASE, what)
+            return _blameless_outcome(OLDER_RELEASE, what)
         try:
             return self._perform(run)
         except TakenPrefixError as taken:
-            return _excused(TAKEN_PREFIX, str(taken))
+            return _blameless_outcome(TAKEN_PREFIX, str(taken))
         except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
             # Missing credentials are this worker's: its settings may differ from another's.
             is_own = isinstance(fault, ConfigurationError)
@@ -221,7 +221,7 @@ class WorkerBody:
             return self._opened[name]
 
 
-def _excused(code: str, why: str) -> Outcome:
+def _blameless_outcome(code: str, why: str) -> Outcome:
     """Return the end of a job that is not to blame for it."""
     transient = CompactionFault.TRANSIENT
     return Outcome(phase=CompactionPhase.FAILED, fault=transient, message=why, code=code)

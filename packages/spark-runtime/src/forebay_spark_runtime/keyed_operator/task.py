@@ -63,7 +63,7 @@ class SubtaskJob:
     """The types of the output columns, as the user declared them."""
     time_zone: str
     now_us: int | None
-    """The micro-batch's time in µs; ``None`` on a stream, whose rows and pulse have it."""
+    """The micro-batch's time in µs; ``None`` on a stream, whose rows carry it."""
 
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:

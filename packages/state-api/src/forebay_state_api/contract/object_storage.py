@@ -145,7 +145,7 @@ class ObjectStorage(abc.ABC):
         """Return the exception for a store's error: action, name, URL, cause and advice."""
         fault = self.fault(error)
         message = f"could not {action} {name!r} in {self.url}: {fault.cause}"
-        return StorageError(message, transient=fault.passing)
+        return StorageError(message, transient=fault.transient)
 
     def absent(self, name: str) -> ObjectNotFoundError:
         """Return the exception for an object that does not exist."""

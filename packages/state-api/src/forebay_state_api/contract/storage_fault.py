@@ -64,7 +64,7 @@ class StorageFault:
 
     words: str
     """A one-line description, without passwords and signatures."""
-    passing: bool
+    transient: bool
     """Whether the error is transient, so that the same request may succeed later."""
     advice: str
     """Advice for an operator; empty if there is none."""
@@ -81,13 +81,13 @@ class StorageFault:
         *,
         number: int | None = None,
         status: int | None = None,
-        passing: bool | None = None,
+        transient: bool | None = None,
         denied: str = "",
     ) -> Self:
         """Classify an error by the codes in errors of Python and of HTTP clients.
 
         A store whose errors carry codes differently passes the operating system's ``number``, the
-        HTTP ``status``, and, where neither decides, whether the error is ``passing``. ``denied`` is
+        HTTP ``status``, and, where neither decides, whether it is ``transient``. ``denied`` is
         the advice for a lack of permission.
         """
         if number is None and isinstance(error, OSError):
@@ -95,15 +95,15 @@ class StorageFault:
         answer = getattr(getattr(error, "response", None), "status_code", None)
         if status is None and isinstance(answer, int):
             status = answer
-        if passing is None:
-            passing = _is_passing(error, number, status)
+        if transient is None:
+            transient = _is_transient(error, number, status)
         advice = _BY_ERRNO.get(number or 0) or denied or _BY_STATUS.get(status or 0, "")
-        if not advice and passing and status is None:
+        if not advice and transient and status is None:
             advice = _UNREACHABLE
-        return cls(words_of(error), passing, advice)
+        return cls(words_of(error), transient, advice)
 
 
-def _is_passing(error: BaseException, number: int | None, status: int | None) -> bool:
+def _is_transient(error: BaseException, number: int | None, status: int | None) -> bool:
     if number is not None:
         return number in _PASSING
     if status is not None:

@@ -82,7 +82,7 @@ class ObstoreStorage(ObjectStorage):
         try:
             obstore.put(self._existing(), path, data, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
-            if self.fault(error).passing:
+            if self.fault(error).transient:
                 raise self.failed("write", name, error) from error
             return False
         except (BaseError, OSError, ValueError) as error:
@@ -170,13 +170,17 @@ class ObstoreStorage(ObjectStorage):
         """Find the error numbers in obstore's message; only they distinguish the causes."""
         text = str(error)
         number, status = (int(m[1]) if (m := p.search(text)) else None for p in (_ERRNO, _STATUS))
-        passing = True if _CONFLICT in text else None
-        if passing is number is status is None and isinstance(error, (GenericError, JoinError)):
-            passing = self._is_remote
+        transient = True if _CONFLICT in text else None
+        if transient is number is status is None and isinstance(error, (GenericError, JoinError)):
+            transient = self._is_remote
         denied = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
         advice = CREDENTIALS if self._is_remote else NO_PERMISSION
         return StorageFault.of(
-            error, number=number, status=status, passing=passing, denied=advice if denied else ""
+            error,
+            number=number,
+            status=status,
+            transient=transient,
+            denied=advice if denied else "",
         )
 
     def _delete_singly(self, store: ObjectStore, paths: Iterable[str]) -> None:
@@ -282,7 +286,7 @@ class LocalStorage(ObstoreStorage):
                     f"the directory {self._root} does not exist and cannot be made: {fault.cause}. "
                     "Name one that the executors can make and write to (spark.forebay.state.dir, "
                     "or state_dir=)",
-                    transient=fault.passing,
+                    transient=fault.transient,
                 ) from error
         return self._store
 

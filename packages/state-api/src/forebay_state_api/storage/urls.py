@@ -131,9 +131,8 @@ def _check_url(url: str, scheme: str) -> None:
         )
     if "?" in url or "#" in url:
         raise ConfigurationError(
-            f"{redacted(url)!r} contains a ? or a #, and stores ignore what comes after it: "
-            "leave it out; another place needs another path, and a signature belongs in "
-            "spark.forebay.storage.*"
+            f"{redacted(url)!r} contains a ? or a #, after which stores ignore the rest: "
+            "leave it out. A signature belongs in spark.forebay.storage.*"
         )
     _check_folders(url, parts)
 

@@ -150,7 +150,7 @@ class OperatorSource:
     def open(
         self, at: RunVersion, lease: timedelta, key_groups: KeyGroupRange | None = None
     ) -> VersionReader:
-        """Pin a version, or what it has of some key groups, and read its manifests.
+        """Pin a version, or its part in some key groups, and read its manifests.
 
         Raises `VersionGoneError` if it is not stored any more, `CorruptStateError` for damage.
         """
