@@ -127,9 +127,9 @@ def test_how_long_reads_took_by_state(make_committing_job, tmp_path):
     assert "reads of state, in subtask 0: n 1 ms p50, 1 ms p90, 10 ms p99" in text
 
 
-def test_what_requests_cost(make_job, tmp_path, invoke):
+def test_what_requests_cost(make_committing_job, tmp_path, invoke):
     counted = {"get": 1, "list": 3, "put": 3, "delete": 0}
-    make_job().version(1, metrics={"storage_requests": counted})
+    make_committing_job().version(1, metrics={"storage_requests": counted})
     text = "\n".join(drawn(screen(tmp_path), 150, 60))
     assert "requests of a micro-batch: 12 puts and lists, 2 gets" in text
     (found,) = json.loads(invoke(top, "--state-dir", tmp_path, "--once", "--json"))

@@ -53,8 +53,8 @@ def test_requests_that_were_not_counted_are_not_0(job, storage):
     assert OperatorWatch(storage).view().request_costs is None
 
 
-def test_a_small_stream_is_told_to_take_fewer_subtasks(make_job, storage):
-    job = make_job(storage, parallelism=8, max_parallelism=8)
+def test_a_small_stream_is_told_to_take_fewer_subtasks(make_committing_job, storage):
+    job = make_committing_job(storage, parallelism=8, max_parallelism=8)
     job.versions(1, 5, seconds=1, metrics=requests(rows_in=150))
     warning = costs_of(storage).warning
     assert warning.startswith("it spends more on requests than on bytes: 48 puts and lists and")
