@@ -9,9 +9,8 @@ import attrs
 from forebay_cli.state.schema import plain_states
 from forebay_cli.state.skew import shares_of, skew_of
 from forebay_engine.versions.cleaning.deleted_figures import KEPT_VERSIONS
-from forebay_engine.versions.format.key_types import key_type_of
+from forebay_engine.versions.format.key_types import key_type_text
 from forebay_engine.versions.format.manifest import Manifest, read_manifest
-from forebay_state_api.codecs import describe_type
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_processor.observing import (
@@ -94,10 +93,10 @@ def _of_version(manifests: Sequence[Manifest], listing: OperatorListing) -> Mapp
     whole = [one for one in manifests if any(one.id in name for name in named)]
     if newest is None or len(whole) < len(named):
         return {}
-    shares, key = shares_of(whole), key_type_of(whole)
+    shares = shares_of(whole)
     return {
         "states": {
-            "key": None if key is None else describe_type(key.description),
+            "key": key_type_text(whole),
             "states": plain_states(whole),
         },
         "skew": {

@@ -166,9 +166,7 @@ def _stored(view: OperatorView, now: datetime) -> str:
 
 
 def _compactions(view: OperatorView, now: datetime) -> str:
-    newest = view.newest
-    pending = None if newest is None else newest.count("compactions_pending")
-    runs = None if newest is None else newest.count("runs_max")
+    pending, runs = map(view.timeline.count, ("compactions_pending", "runs_max"))
     running = view.running_compactions(now)
     text = f"compactions: {short_text(pending)} pending, {running} running"
     return text if runs is None else f"{text}, {runs} runs at most"

@@ -44,7 +44,7 @@ class _Column(NamedTuple):
 
 def _number(key: str, text: Callable[[float | None], str]) -> Callable[..., str]:
     def shown(_: StoredOperator, view: OperatorView, __: datetime) -> str:
-        return text(None if view.newest is None else view.newest.count(key))
+        return text(view.timeline.count(key))
 
     return shown
 

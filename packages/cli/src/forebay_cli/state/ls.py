@@ -75,7 +75,7 @@ def _operator(root: ObjectStorage, one: StoredOperator) -> dict[str, Any]:
         "final": final,
         "fault": fault,
         "run": None if newest is None else newest.run_key,
-        "bytes": None if newest is None else newest.count("state_bytes"),
+        "bytes": listing.timeline.count("state_bytes"),
         "bytes_stored": listing.data_bytes,
         "committed": None if newest is None else newest.committed,
         "parallelism": None if newest is None else newest.parallelism,

@@ -17,7 +17,7 @@ from forebay_cli.state.source import StateSource, provisional_option, version_op
 from forebay_engine.stored import schema_check as schema
 from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.choosing.reader import VersionReader, open_version
-from forebay_engine.versions.format.key_types import KeyType, key_type_of
+from forebay_engine.versions.format.key_types import KeyType, key_type_of, key_type_text
 from forebay_engine.versions.format.keyed_by import KeyedBy
 from forebay_engine.versions.format.manifest import Manifest
 from forebay_state_api.codecs import describe_type
@@ -118,14 +118,14 @@ def _plain(
     misfit: str,
     sizes: Mapping[str, int] | None,
 ) -> dict[str, Any]:
-    made, key = reader.manifests[0], key_type_of(reader.manifests)
+    made = reader.manifests[0]
     return {
         "version": reader.version,
         "run": reader.run_key,
         "final": shown.final,
         "backend": made.backend,
         "max_parallelism": made.made.max_parallelism,
-        "key": None if key is None else describe_type(key.description),
+        "key": key_type_text(reader.manifests),
         "key_columns": [
             [{"name": one.name, "kind": one.kind} for one in columns]
             for columns in KeyedBy.of(made).inputs

@@ -17,14 +17,13 @@ _ROWS: Final = 100
 def compaction(operator: OperatorView, gateway: WatchedGateway | None) -> Mapping[str, Any]:
     """Return the values for the template."""
     jobs = operator.listing.compactions
-    newest = operator.timeline.newest
     return {
         "jobs": jobs[:_ROWS],
         "more": max(0, len(jobs) - _ROWS),
         "done": sum(job.is_done for job in jobs),
         "running": sum(not job.is_done for job in jobs),
-        "pending": newest.count("compactions_pending") if newest else None,
-        "runs_max": newest.count("runs_max") if newest else None,
+        "pending": operator.timeline.count("compactions_pending"),
+        "runs_max": operator.timeline.count("runs_max"),
         **gateway_of(gateway),
     }
 

@@ -107,9 +107,13 @@ def _changes(
 def _row(change: Change) -> Mapping[str, Any]:
     return {
         "key": text_of(change.key),
-        "namespace": None if change.namespace is None else text_of(change.namespace),
+        "namespace": _text(change.namespace),
         "operation": change.operation.value,
-        "user_key": None if change.user_key is None else text_of(change.user_key),
-        "old": None if change.old is None else text_of(change.old),
-        "value": None if change.value is None else text_of(change.value),
+        "user_key": _text(change.user_key),
+        "old": _text(change.old),
+        "value": _text(change.value),
     }
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else text_of(value)

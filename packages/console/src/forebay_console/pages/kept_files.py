@@ -15,12 +15,11 @@ def kept(operator: OperatorView) -> Mapping[str, Any]:
     """Return the values for the template."""
     found = operator.kept()
     listing = operator.listing
-    newest = operator.timeline.newest
     return {
         **attrs.asdict(found, recurse=False),
         "data_files": listing.data_files,
         "data_bytes": listing.data_bytes,
-        "live": newest.count("state_bytes") if newest else None,
+        "live": operator.timeline.count("state_bytes"),
         "stored_versions": len(listing.timeline.versions),
         "remembered": len(operator.timeline.versions),
     }

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay_console.pages.version import version_number
-from forebay_engine.versions.format.key_types import key_type_of
-from forebay_state_api.codecs import describe_type
+from forebay_engine.versions.format.key_types import key_type_text
 from forebay_state_api.errors import ForebayError
 from forebay_state_processor.reading.operator_state_rows import operator_states_of
 from forebay_state_processor.reading.stored_states import states_of, timer_spec
@@ -26,12 +25,11 @@ def states(operator: OperatorView, reader: ContentReader, asked: str) -> Mapping
     manifests = operator.manifests(version) if version else ()
     if version is None or not manifests:
         return {"version": version, "stored": False, "problem": ""}
-    key = key_type_of(manifests)
     return {
         "version": version,
         "stored": True,
         "backend": manifests[0].backend,
-        "key_type": None if key is None else describe_type(key.description),
+        "key_type": key_type_text(manifests),
         "states": states_of(manifests).values(),
         "operator_states": operator_states_of(manifests).values(),
         "timers": timer_spec(manifests) is not None,

@@ -32,6 +32,10 @@ class Timeline:
         """The newest complete version."""
         return self.versions[0] if self.versions else None
 
+    def count(self, name: str) -> int | None:
+        """Return a count of the newest version; ``None`` if there is none, or it is not known."""
+        return None if self.newest is None else self.newest.count(name)
+
     def of_batch(self, batch: int) -> VersionFigures | None:
         """Return the version that a micro-batch made; ``None`` if its figures are not stored."""
         return next((one for one in self.versions if one.batch == batch), None)

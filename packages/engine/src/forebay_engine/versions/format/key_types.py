@@ -15,7 +15,7 @@ import attrs
 from forebay_engine.versions.format.keyed_by import KeyColumn, KeyedBy
 from forebay_engine.versions.format.manifest import lineages_of
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES, TIMERS
-from forebay_state_api.codecs import ValueCodec, codec_for, stored_codec
+from forebay_state_api.codecs import ValueCodec, codec_for, describe_type, stored_codec
 from forebay_state_api.codecs.spark_types import json_of_ddl
 from forebay_state_api.keys import in_kinds
 
@@ -78,6 +78,12 @@ def key_type_of(manifests: Sequence[Manifest]) -> KeyType | None:
     known = (KeyedBy.of(manifest).inputs for manifest in manifests)
     inputs = next(filter(None, known), [[]])
     return KeyType(description, inputs[0])
+
+
+def key_type_text(manifests: Sequence[Manifest]) -> str | None:
+    """Return the type of the operator's keys as text; ``None`` if nothing keyed is stored."""
+    key = key_type_of(manifests)
+    return None if key is None else describe_type(key.description)
 
 
 def _key_of(lineages: Mapping[str, Lineage]) -> Mapping[str, Any] | None:
