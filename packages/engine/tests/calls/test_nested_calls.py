@@ -1,4 +1,4 @@
-"""Calls made within calls: they never wait for a place that a call around them holds."""
+"""Calls made within calls: they never wait for a permit that a call around them holds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from forebay_testing import FunctionHarness, VirtualClock
 
 ROWS = [{"k": str(number)} for number in range(4)]
 ALL_TAKEN = [1, 2, 4]
-"""Limits at which the calls of `ROWS` can take every place."""
+"""Limits at which the calls of `ROWS` can take every permit."""
 
 
 class Server:
@@ -337,11 +337,11 @@ async def never(server: Server, ctx: Any, key: str) -> Any:
     return await asyncio.gather(ctx.call(hangs), ctx.call(hangs))
 
 
-def test_the_drain_timeout_says_who_has_the_places() -> None:
+def test_the_drain_timeout_says_who_has_the_permits() -> None:
     with pytest.raises(FunctionError) as raised:
         run(never, 3)
     text = str(raised.value)
-    assert "; 3 call(s) wait for a place, and all 3 of calls_in_flight are taken, by\n" in text
+    assert "; 3 call(s) wait for a permit, and all 3 of calls_in_flight are taken, by\n" in text
     assert text.count("ctx.call(<function never.<locals>.hangs") == 3
     assert "of the key '0' at " in text
     assert "locks.py" in text.rpartition(" at ")[2]
@@ -350,10 +350,10 @@ def test_the_drain_timeout_says_who_has_the_places() -> None:
 def test_the_drain_timeout_speaks_of_places_only_where_calls_wait_for_them() -> None:
     with pytest.raises(FunctionError) as raised:
         run(never, 8)
-    assert "place" not in str(raised.value).replace(__file__, "")
+    assert "permit" not in str(raised.value).replace(__file__, "")
 
 
-def test_a_record_that_takes_too_long_says_who_has_the_places() -> None:
+def test_a_record_that_takes_too_long_says_who_has_the_permits() -> None:
     rows, _ = run(never, 3, on_error="column", record_timeout=5)
     assert [row.type for row in rows] == ["RecordTimeoutError"] * 4
-    assert "; 3 call(s) wait for a place, and all 3 of calls_in_flight" in rows[0].message
+    assert "; 3 call(s) wait for a permit, and all 3 of calls_in_flight" in rows[0].message

@@ -1,7 +1,7 @@
-"""The places of a subtask's calls: how many tries are made at one time.
+"""The permits of a subtask's calls, which bound the number of concurrent tries.
 
-A try that makes calls has its place until they have answered. If each of those waited for a place
-of its own, the tries that hold all places would wait for each other. So a try lends its place to
+A try that makes calls has its permit until they have answered. If each of those waited for a permit
+of its own, the tries that hold all permits would wait for each other. So a try lends its permit to
 the calls made within it, one at a time: the innermost of them can always go on.
 """
 
@@ -13,50 +13,50 @@ from collections.abc import Awaitable, Generator
 from contextvars import ContextVar
 from typing import Any, Final
 
-_INSIDE: Final[ContextVar[CallPermit | None]] = ContextVar("forebay_place", default=None)
-"""The place of the try whose code runs; tasks that the code starts inherit it."""
+_INSIDE: Final[ContextVar[CallPermit | None]] = ContextVar("forebay_call_permit", default=None)
+"""The permit of the try whose code runs; tasks that the code starts inherit it."""
 
 
 class CallPermit:
-    """A place while one try has it; the try may be done if a call within it still uses it."""
+    """A permit while one try has it; the try may be done if a call within it still uses it."""
 
-    __slots__ = ("_places", "argument", "lender", "lent", "line", "steps", "taken")
+    __slots__ = ("_permits", "argument", "lender", "lent", "line", "steps", "taken")
 
-    def __init__(self, places: CallPermits, argument: Any, lender: CallPermit | None) -> None:
-        self._places = places
+    def __init__(self, permits: CallPermits, argument: Any, lender: CallPermit | None) -> None:
+        self._permits = permits
         self.argument: Final = argument
         """The argument of the call."""
         self.lender: Final = lender
-        """The place of the try that this call was made in, if that has lent it."""
+        """The permit of the try that this call was made in, if that has lent it."""
         self.lent = False
         """Whether a call within the try uses it."""
         self.line: _Line = OrderedDict()
-        """The calls within the try that wait for it, or for a free place."""
+        """The calls within the try that wait for it, or for a free permit."""
         self.steps: Any = None
         """The coroutine of the try, once it has begun."""
         self.taken = True
         """Whether the try is under way."""
 
-    def of(self, places: CallPermits) -> bool:
-        """Return whether the try is under way, and one of these places its own."""
-        return self.taken and self._places is places
+    def of(self, permits: CallPermits) -> bool:
+        """Return whether the try is under way, and one of these permits its own."""
+        return self.taken and self._permits is permits
 
     def give_back(self) -> None:
-        """End the try's use of its place, which goes to the first call that waits for it."""
-        self._places.give_back(self)
+        """End the try's use of its permit, which goes to the first call that waits for it."""
+        self._permits.give_back(self)
 
     def running(self, awaited: Awaitable[Any]) -> Awaitable[Any]:
-        """Return the try, so that calls which its code makes find this place."""
+        """Return the try, so that calls which its code makes find this permit."""
         self.steps = awaited
         return _Inside(awaited, self)
 
 
 _Line = OrderedDict[asyncio.Future[CallPermit], tuple[Any, CallPermit | None]]
-"""Calls that wait for a place, in order → (argument, the place of the try they are made in)."""
+"""Calls that wait for a permit, in order → (argument, the permit of the try they are made in)."""
 
 
 class CallPermits:
-    """All places of one subtask; first come, first served."""
+    """All permits of one subtask; first come, first served."""
 
     def __init__(self, number: int) -> None:
         self.number: Final = number
@@ -66,42 +66,42 @@ class CallPermits:
 
     @property
     def used(self) -> list[CallPermit]:
-        """The places in use; of one that tries have lent each other, the innermost try's."""
-        return [place for place in self._taken if not place.lent]
+        """The permits in use; of one that tries have lent each other, the innermost try's."""
+        return [permit for permit in self._taken if not permit.lent]
 
     async def take(self, argument: Any) -> CallPermit:
-        """Wait for a place; a call within a try takes that try's own, if no other is free."""
+        """Wait for a permit; a call within a try takes that try's own, if no other is free."""
         around = _INSIDE.get()
         if around is not None and not around.of(self):
             around = None
         if around is not None and not around.lent:
             around.lent = True
-            return self._place(argument, around)
+            return self._permit(argument, around)
         return self.take_free(argument) or await self._wait(argument, around)
 
     @property
     def free(self) -> bool:
-        """Whether there is a place that no call waits for."""
+        """Whether there is a permit that no call waits for."""
         return bool(self._free)
 
     def take_free(self, argument: Any) -> CallPermit | None:
-        """Take a place that is free now and that no other call waits for."""
+        """Take a permit that is free now and that no other call waits for."""
         if not self._free:
             return None
         self._free -= 1
-        return self._place(argument, None)
+        return self._permit(argument, None)
 
-    def give_back(self, place: CallPermit) -> None:
-        """End a try's use of its place, which goes to the first call that waits for it."""
-        place.taken = False
-        del self._taken[place]
-        if not place.lent:
-            self._pass_on(place.lender)
+    def give_back(self, permit: CallPermit) -> None:
+        """End a try's use of its permit, which goes to the first call that waits for it."""
+        permit.taken = False
+        del self._taken[permit]
+        if not permit.lent:
+            self._pass_on(permit.lender)
 
-    def _place(self, argument: Any, lender: CallPermit | None) -> CallPermit:
-        place = CallPermit(self, argument, lender)
-        self._taken[place] = None
-        return place
+    def _permit(self, argument: Any, lender: CallPermit | None) -> CallPermit:
+        permit = CallPermit(self, argument, lender)
+        self._taken[permit] = None
+        return permit
 
     async def _wait(self, argument: Any, around: CallPermit | None) -> CallPermit:
         future: asyncio.Future[CallPermit] = asyncio.get_running_loop().create_future()
@@ -118,15 +118,15 @@ class CallPermits:
             self._leave_line(future, around)
 
     def _pass_on(self, lender: CallPermit | None) -> None:
-        """Give a place that is free to the next call: one within ``lender``, or any."""
+        """Give a permit that is free to the next call: one within ``lender``, or any."""
         while lender is not None and not lender.taken:
-            lender = lender.lender  # its try is done while this call used its place
+            lender = lender.lender  # its try is done while this call used its permit
         line = self.waiting if lender is None else lender.line
         while line:
             future, (argument, around) = line.popitem(last=False)
             self._leave_line(future, around)
             if not future.done():  # else its call was cancelled
-                future.set_result(self._place(argument, lender))
+                future.set_result(self._permit(argument, lender))
                 return
         if lender is None:
             self._free += 1
@@ -140,16 +140,16 @@ class CallPermits:
 
 
 class _Inside(Generator[Any, Any, Any]):
-    """Runs the steps of a try with its place as the current one.
+    """Runs the steps of a try with its permit as the current one.
 
-    Records share the context of their thread, so the place is set for each step alone.
+    Records share the context of their thread, so the permit is set for each step alone.
     """
 
-    def __init__(self, awaited: Awaitable[Any], place: CallPermit) -> None:
+    def __init__(self, awaited: Awaitable[Any], permit: CallPermit) -> None:
         self.cr_await: Final = awaited
         """Named as a coroutine's, for who follows what waits for what."""
         self._steps: Any = awaited.__await__()
-        self._place = place
+        self._permit = permit
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self
@@ -161,7 +161,7 @@ class _Inside(Generator[Any, Any, Any]):
         return self._step(self._steps.throw, *error)
 
     def _step(self, run: Any, *arguments: Any) -> Any:
-        before = _INSIDE.set(self._place)
+        before = _INSIDE.set(self._permit)
         try:
             return run(*arguments)
         finally:

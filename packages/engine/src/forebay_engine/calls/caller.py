@@ -70,13 +70,13 @@ class Caller:
         clock: Callable[[], float],
         describe: Callable[[int], str],
         ready: Callable[[], Awaitable[None]] | None = None,
-        places: CallPermits | None = None,
+        permits: CallPermits | None = None,
     ) -> None:
         """Prepare the caller; the parameters are documented at `CallEngine`.
 
-        ``places`` bounds the calls in flight, where their number is not the number of workers. A
+        ``permits`` bounds the calls in flight, where their number is not the number of workers. A
         try takes one before its turn of the rate, and a hedge starts only if one is free at once.
-        Calls that a try makes use its place, so they never wait for what it holds.
+        Calls that a try makes use its permit, so they never wait for what it holds.
         """
         self.fn = fn
         self.client = client
@@ -90,7 +90,7 @@ class Caller:
         self._sweeper = sweeper
         self.describe = describe
         self._ready = ready
-        self._places = places
+        self._permits = permits
         self._limiter = None if policy.rate is None else RateLimiter(policy.rate, clock)
         self._retries = RetryPolicy(policy.retry)
         self._checks_answers = policy.retry is not None and policy.retry.on_result is not None
@@ -128,13 +128,13 @@ class Caller:
         Returns the answer, the error, and the time at which all tries must be done. The timeout
         runs from the beginning of the first try; the wait for its turn does not count.
         """
-        if self._places is None:
+        if self._permits is None:
             return await self._attempt(slot, argument, end)
-        slot.place = place = await self._places.take(argument)
+        slot.permit = permit = await self._permits.take(argument)
         try:
             return await self._attempt(slot, argument, end)
         finally:
-            place.give_back()
+            permit.give_back()
 
     async def _attempt(self, slot: WorkerSlot, argument: Any, end: float) -> tuple[Any, Any, float]:
         if self._limiter is not None or self._ready is not None or self.client.opening:
@@ -165,7 +165,7 @@ class Caller:
         self.begin()
         self.counts.tries += 1
         try:
-            answer = await _running(self.fn(argument, client), slot.place)
+            answer = await _running(self.fn(argument, client), slot.permit)
         except asyncio.CancelledError as cancelled:
             error = _why_cancelled(slot, cancelled)
         except Exception as raised:  # noqa: BLE001 - the retry policy decides what happens to it
@@ -301,23 +301,23 @@ class Caller:
         fixed = slot.fixed_call()
 
         def start() -> asyncio.Task[Any] | None:
-            limiter, places = self._limiter, self._places
-            if self.client.opening or (places is not None and not places.free):
+            limiter, permits = self._limiter, self._permits
+            if self.client.opening or (permits is not None and not permits.free):
                 return None
             if not (limiter is None or limiter.acquire_at_once()):
                 return None
             self.counts.hedges += 1
-            place = None if places is None else places.take_free(argument)
-            task = asyncio.get_running_loop().create_task(second(place))
+            permit = None if permits is None else permits.take_free(argument)
+            task = asyncio.get_running_loop().create_task(second(permit))
             self._hedged.add(task)
-            task.add_done_callback(lambda done: self._hedge_done(slot, done, place))
+            task.add_done_callback(lambda done: self._hedge_done(slot, done, permit))
             return task
 
-        async def second(place: CallPermit | None) -> Any:
+        async def second(permit: CallPermit | None) -> Any:
             if fixed is not None:
                 CURRENT.set(fixed)
             try:
-                return await _running(self.fn(argument, self.client.current), place)
+                return await _running(self.fn(argument, self.client.current), permit)
             except (SystemExit, KeyboardInterrupt) as error:
                 raise RuntimeError(f"the second call raised {type(error).__name__}") from error
 
@@ -327,11 +327,11 @@ class Caller:
             self._sweeper.arm(at)
 
     def _hedge_done(
-        self, slot: WorkerSlot, task: asyncio.Task[Any], place: CallPermit | None
+        self, slot: WorkerSlot, task: asyncio.Task[Any], permit: CallPermit | None
     ) -> None:
         self._hedged.discard(task)
-        if place is not None:
-            place.give_back()
+        if permit is not None:
+            permit.give_back()
         won = not task.cancelled() and task.exception() is None
         if won and slot.hedge is task and not slot.expired:
             slot.deadline = NEVER
@@ -380,8 +380,8 @@ class Caller:
         await asyncio.gather(*self._hedged, return_exceptions=True)
 
 
-def _running(tried: Awaitable[Any], place: CallPermit | None) -> Awaitable[Any]:
-    return tried if place is None else place.running(tried)
+def _running(tried: Awaitable[Any], permit: CallPermit | None) -> Awaitable[Any]:
+    return tried if permit is None else permit.running(tried)
 
 
 def _why_cancelled(slot: WorkerSlot, cancelled: asyncio.CancelledError) -> BaseException | None:

@@ -31,7 +31,7 @@ class WorkerSlot:
         "hedge_at",
         "hedge_won",
         "indexes",
-        "place",
+        "permit",
         "start_hedge",
         "task",
     )
@@ -44,8 +44,8 @@ class WorkerSlot:
         self.attempt = 1
         self.client: Any = None
         """The client that the last guarded call got."""
-        self.place: CallPermit | None = None
-        """The place of the current try, where places bound the calls in flight."""
+        self.permit: CallPermit | None = None
+        """The permit of the current try, where permits bound the calls in flight."""
         self.deadline = NEVER
         self.expired = False
         """Set by the sweeper when it cancels the call; cleared by the worker."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forebay_engine.execution.scheduler import Scheduler
 
 _SHOWN: Final = 3
-"""The most calls with a place that an error shows."""
+"""The most calls with a permit that an error shows."""
 
 
 @attrs.define(eq=False)
@@ -114,7 +114,7 @@ class RecordCalls:
         self._scheduler = scheduler
         self._stand_in = calls.stand_in
         self._slots: set[WorkerSlot] = set()
-        self._places = None if in_flight is None else CallPermits(in_flight)
+        self._permits = None if in_flight is None else CallPermits(in_flight)
         clock = scheduler.awaits.loop.time
         self._sweeper = Sweeper(self._slots, clock)
         self._caller = _RecordCaller(
@@ -125,9 +125,9 @@ class RecordCalls:
             sweeper=self._sweeper,
             clock=clock,
             describe=str,
-            places=self._places,
+            permits=self._permits,
         )
-        scheduler.describe_calls = self._places_taken
+        scheduler.describe_calls = self._permits_taken
 
     async def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return the answer of a call, or raise the error of its last try."""
@@ -150,14 +150,14 @@ class RecordCalls:
         one.attempt += 1
         return await self._stand_in(attrs.evolve(one))
 
-    def _places_taken(self) -> str:
-        """Return who has the places, for the error of a record that takes too long."""
-        places = self._places
-        if places is None or not places.waiting:
+    def _permits_taken(self) -> str:
+        """Describe the calls that have the permits, for the error of a record that is late."""
+        permits = self._permits
+        if permits is None or not permits.waiting:
             return ""
-        shown = "".join(f"\n  {_described(place)}" for place in places.used[:_SHOWN])
+        shown = "".join(f"\n  {_described(permit)}" for permit in permits.used[:_SHOWN])
         return (
-            f"; {len(places.waiting)} call(s) wait for a place, and all {places.number} of "
+            f"; {len(permits.waiting)} call(s) wait for a permit, and all {permits.number} of "
             f"calls_in_flight are taken, by{shown}"
         )
 
@@ -172,8 +172,8 @@ class RecordCalls:
         return self.counts
 
 
-def _described(place: CallPermit) -> str:
-    """Return whose place it is, and the line where the call waits."""
-    one: CallTry = place.argument
-    lines = waiting_lines(place.steps)[-1:]
+def _described(permit: CallPermit) -> str:
+    """Return whose permit it is, and the line where the call waits."""
+    one: CallTry = permit.argument
+    lines = waiting_lines(permit.steps)[-1:]
     return " at ".join([f"ctx.call({one.fn!r:.200}, ...) of the key {one.key!r:.200}", *lines])
