@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import cloudpickle
 import pytest
 
 from forebay_engine.execution.generators import only_yields
@@ -213,6 +215,19 @@ def with_context(row, ctx):
 def test_a_generator_that_only_yields_costs_no_look(fn):
     assert [method.form for method in record_methods(fn)] == [GENERATOR]
     assert [method.form for method in record_methods(flat_map_callable(fn))] == [GENERATOR]
+
+
+def test_the_code_of_a_function_is_read_once_for_all_tasks(monkeypatch):
+    def of_this_test(row, ctx):
+        yield row
+        yield row.key
+
+    pickled = cloudpickle.dumps(of_this_test)
+    read, instructions = [], dis.get_instructions
+    monkeypatch.setattr(dis, "get_instructions", lambda code: read.append(1) or instructions(code))
+    for _ in range(3):
+        assert [method.form for method in record_methods(cloudpickle.loads(pickled))] == [GENERATOR]
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize("fn", [returning, returning_futures, lambda row, ctx: [row]])

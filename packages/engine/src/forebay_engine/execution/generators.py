@@ -21,10 +21,17 @@ def only_yields(fn: Any) -> bool:
     while isinstance(fn, functools.partial):
         fn = fn.func
     called: Any = fn if inspect.isroutine(fn) else type(fn).__call__
-    if not inspect.isgeneratorfunction(called):
-        return False
+    return inspect.isgeneratorfunction(called) and _returns_nothing(called.__code__)
+
+
+@functools.lru_cache(maxsize=256)
+def _returns_nothing(code: types.CodeType) -> bool:
+    """Return whether a generator's code returns nothing but ``None``.
+
+    Each task unpickles its function, whose code then equals that of the task before.
+    """
     before = None
-    for instruction in dis.get_instructions(called):
+    for instruction in dis.get_instructions(code):
         if instruction.opname in _RETURNS and not _returns_none(instruction, before):
             return False
         before = instruction
