@@ -36,14 +36,14 @@ MEASURED: Final = 2_048
 """Approximate number of subtask-batches for one figure."""
 WARM: Final = 4
 
-BATCHES: Final = {128: 14, 512: 8}
+BATCHES: Final = {2: 30, 16: 20, 128: 14, 512: 8}
 """Number of subtasks → micro-batches of a job."""
 SHORT: Final = 6
 """Micro-batches of `transformWithState`, which takes too long for more."""
 COLD: Final = 3
 ROWS: Final = 100
 USERS: Final = 1_000
-SPARK_BOUNDS: Final = {128: 1.10, 512: 1.15}
+SPARK_BOUNDS: Final = {2: 1.05, 16: 1.05, 128: 1.10, 512: 1.15}
 """Number of subtasks → the largest allowed multiple of a dict's time."""
 
 
