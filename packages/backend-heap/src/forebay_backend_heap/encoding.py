@@ -148,11 +148,16 @@ def _decoded(section: Section, reader: TableSpec, *, all_keys_first: bool) -> It
         yield Block(
             namespaces,
             None if chunk.indexes is None else chunk.indexes[part],
-            chunk.keys[part],
+            _cut(chunk.keys, part),
             groups[at : at + chunk.cells][part],
-            None if section.op is Operation.DELETE else contents[part],
+            None if section.op is Operation.DELETE else _cut(contents, part),
         )
         at += chunk.cells
+
+
+def _cut(cells: list[Any], part: slice) -> list[Any]:
+    """Return a part of a list; the list itself, not a copy, if that is all of it."""
+    return cells if part.start == 0 and part.stop >= len(cells) else cells[part]
 
 
 @attrs.frozen(eq=False)
