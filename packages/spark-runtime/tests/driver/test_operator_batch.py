@@ -20,10 +20,8 @@ EVENT = {
     "name": None,
     "batchId": 3,
     "observedMetrics": {
-        figures_name("b:1", MADE): {
-            "figures": {"rows_in": 2.0, "keys": None, "phase_seconds_open": 0.5}
-        },
-        figures_name("a", MADE): {"figures": {"commits": 4.0}},
+        figures_name("b:1"): {"figures": {"rows_in": 2.0, "keys": None, "phase_seconds_open": 0.5}},
+        figures_name("a"): {"figures": {"commits": 4.0}},
         rows_name("b", MADE): {"rows_in": 7},
         "mine": {"figures": {"rows_in": 9.0}},
     },
@@ -55,7 +53,7 @@ def test_as_text_it_has_the_numbers_that_are_not_zero():
 
 def test_spark_connect_drops_the_names_of_fields():
     values = {"a": [{"rows_in": 2.0}], "b": []}
-    observed = {figures_name(uid, MADE): {"values": row} for uid, row in values.items()}
+    observed = {figures_name(uid): {"values": row} for uid, row in values.items()}
     (one,) = operators_of({**EVENT, "observedMetrics": observed})
     assert (one.uid, one.figures) == ("a", {"rows_in": 2.0})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from types import SimpleNamespace
 
 import pytest
@@ -14,17 +13,14 @@ from forebay_spark_runtime.driver.operator_names import figures_name
 from forebay_spark_runtime.driver.query_listener import _Listener
 
 LOGGER = "forebay_spark_runtime.driver.query_listener"
-MADE = str(uuid.uuid4())
 EVENT = {
     "id": "the-id",
     "runId": "the-run",
     "name": "clicks",
     "batchId": 3,
     "observedMetrics": {
-        figures_name("b", MADE): {
-            "figures": {"rows_in": 2.0, "keys": None, "phase_seconds_open": 0.25}
-        },
-        figures_name("a", MADE): {"figures": {"commits": 4.0, "late_rows": 0.0}},
+        figures_name("b"): {"figures": {"rows_in": 2.0, "keys": None, "phase_seconds_open": 0.25}},
+        figures_name("a"): {"figures": {"commits": 4.0, "late_rows": 0.0}},
     },
 }
 

@@ -4,23 +4,50 @@ Each subtask ends its output with a row of figures. An observation node adds the
 filter drops them. If a subtask ran twice, as after the loss of a stage, it counts once.
 """
 
+# ruff: noqa: SLF001 - pyspark has no public way to the id of a node
+
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_spark_runtime.arrow.figures_column import COLUMN, KEYS, SUMS
+from forebay_spark_runtime.driver.operator_names import figures_name
+from forebay_spark_runtime.driver.session import is_connect, with_plan
 
 FIELD: Final = "figures"
 """The only field of the observed row: a map from key to number."""
 
 
-def observed(df: DataFrame, name: str) -> DataFrame:
-    """Return ``df`` without the rows of figures, which are observed under ``name``."""
+_NODE: Final = 1 << 62
+"""The id of all observations of figures; Spark counts its own from 0."""
+
+
+def observed(df: DataFrame, uid: str) -> DataFrame:
+    """Return ``df`` without the rows of figures, which are observed as ``forebay:<uid>``."""
     figures = F.expr(_ADDED_UP).alias(FIELD)
-    return df.observe(name, figures).where(f"{COLUMN} IS NULL").drop(COLUMN)
+    node = _as_one_node(df.observe(figures_name(uid), figures))
+    return node.where(f"{COLUMN} IS NULL").drop(COLUMN)
+
+
+def _as_one_node(df: DataFrame) -> DataFrame:
+    """Return ``df``, observed, as the same node as all others that observe figures.
+
+    Spark refuses two nodes of one name in a plan unless their ids are equal: the error would name
+    a metric of which the job's author knows nothing. See `operator_names` for ours.
+    """
+    if is_connect(df.sparkSession):
+        plan: Any = df._plan
+        if hasattr(plan, "_root_plan_id"):
+            plan._root_plan_id = _NODE
+        else:  # until pyspark 4.0 the node has its child's id
+            plan._child._plan_id = _NODE
+        return df
+    java: Any = df._jdf
+    node = java.queryExecution().logical()
+    return with_plan(df, node.copy(node.name(), node.metrics(), node.child(), _NODE))
 
 
 def _added_up(rows: str) -> str:

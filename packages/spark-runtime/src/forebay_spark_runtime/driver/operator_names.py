@@ -1,8 +1,8 @@
-"""The names under which operators are observed, unique for each operator that is made.
+"""The names under which operators are observed, and two operators of one uid in a query.
 
-Spark refuses two observations of one name in a plan, with a text of its own. So each operator that
-is made has names of its own, and a second operator of a uid is refused here: where its input
-already has one of that uid, and when a query starts, by a mark in its session that its tasks read.
+Figures are observed under the uid, which users look for. Spark does not compare them; see
+`observed_figures`. A second operator of a uid is refused here: where its input already has one of
+that uid, and when a query starts, by a mark in its session that its tasks read.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -21,19 +21,19 @@ SAME_UID: Final = "spark.sql.forebay.sameUid"
 """Set in the session of a query with two operators of one uid; the value is the uid."""
 
 _ID: Final = "[0-9a-f-]{36}"
-_ROWS: Final = re.compile(f"forebay:(.+):({_ID})", re.DOTALL)
-_FIGURES: Final = re.compile(f"forebay:(.+):{_ID}:figures", re.DOTALL)
+_PREFIX: Final = "forebay:"
+_ROWS: Final = re.compile(f"{_PREFIX}(.+):({_ID})", re.DOTALL)
 _IN_PLAN: Final = re.compile(f"CollectMetrics forebay:(.+):({_ID}),")
 
 
 def rows_name(uid: str, keyed_uuid: str) -> str:
-    """Return the name under which an operator's input is observed."""
-    return f"forebay:{uid}:{keyed_uuid}"
+    """Return the name under which an operator's input is observed: another one for each call."""
+    return f"{_PREFIX}{uid}:{keyed_uuid}"
 
 
-def figures_name(uid: str, keyed_uuid: str) -> str:
-    """Return the name under which an operator's figures are observed."""
-    return f"{rows_name(uid, keyed_uuid)}:figures"
+def figures_name(uid: str) -> str:
+    """Return the name under which an operator's figures are observed: the same at every start."""
+    return f"{_PREFIX}{uid}"
 
 
 def observed_id(name: str) -> str | None:
@@ -43,9 +43,11 @@ def observed_id(name: str) -> str | None:
 
 
 def uid_of_figures(name: str) -> str | None:
-    """Return the uid in the name of observed figures; ``None`` for other names."""
-    found = _FIGURES.fullmatch(name)
-    return found and found[1]
+    """Return the uid if ``name`` is the name of observed figures; ``None`` for users' names.
+
+    Whether it is the name of an observed input instead, only what was observed shows.
+    """
+    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
 
 
 def operators_in(plan: str) -> list[tuple[str, str]]:

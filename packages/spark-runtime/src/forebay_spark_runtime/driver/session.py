@@ -11,6 +11,7 @@ import uuid
 from typing import Any, Final
 
 import attrs
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_state_api.errors import ConfigurationError
@@ -64,6 +65,19 @@ def _names(session: Any) -> list[str]:
 
 def _matters(key: str) -> bool:
     return key.startswith(PREFIX) or key in (_SPECULATION, _REUSE)
+
+
+def with_plan(df: DataFrame, plan: Any) -> DataFrame:
+    """Return the DataFrame of a logical plan of the JVM, in the session of ``df``."""
+    session: Any = df.sparkSession
+    dataset = _dataset(session._jvm, df._jdf.getClass().getName())
+    return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)
+
+
+@functools.lru_cache(maxsize=1)
+def _dataset(jvm: Any, name: str) -> Any:
+    """Return the companion of ``Dataset``, which has another package from Spark 4.0 on."""
+    return functools.reduce(getattr, name.split("."), jvm)
 
 
 def time_zone(session: Any) -> str:

@@ -8,13 +8,12 @@ micro-batch and is in no checkpoint, and a query may begin or cease to have it a
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from forebay_spark_runtime.driver.session import with_plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def streaming_range(session: SparkSession, rows: int) -> DataFrame:
@@ -22,11 +21,9 @@ def streaming_range(session: SparkSession, rows: int) -> DataFrame:
 
     It needs classic Spark: Connect has no such plan.
     """
-    bounded: Any = session.range(0, rows, 1, 1)._jdf
+    frame = session.range(0, rows, 1, 1)
+    bounded: Any = frame._jdf
     given = bounded.queryExecution().logical()
     parts = (given.start(), given.end(), given.step(), given.numSlices(), given.output())
-    # The companion of the class, which has another package from Spark 4.0 on.
-    path = bounded.getClass().getName().split(".")
-    dataset: Any = functools.reduce(getattr, path, session._jvm)
     streaming = given.copy(*parts, True)  # noqa: FBT003 - Scala's isStreaming
-    return DataFrame(dataset.ofRows(session._jsparkSession, streaming), session)
+    return with_plan(frame, streaming)

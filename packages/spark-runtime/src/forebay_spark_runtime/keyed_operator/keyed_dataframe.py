@@ -48,7 +48,7 @@ from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.observed_figures import observed
-from forebay_spark_runtime.driver.operator_names import figures_name, refuse_uid_in
+from forebay_spark_runtime.driver.operator_names import refuse_uid_in
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
@@ -519,8 +519,7 @@ def _apply(
     task = shipped(job, f"operator {options.uid!r}")
     if sent is None:
         return routed.mapInArrow(task, output)
-    name = figures_name(options.uid, options.keyed_uuid)
-    return observed(routed.mapInArrow(task, sent), name)
+    return observed(routed.mapInArrow(task, sent), options.uid)
 
 
 def _sent_schema(output: StructType, uid: str) -> StructType | None:
