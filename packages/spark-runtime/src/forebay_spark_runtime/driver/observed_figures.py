@@ -27,7 +27,7 @@ _NODE: Final = 1 << 62
 
 def observed(df: DataFrame, uid: str) -> DataFrame:
     """Return ``df`` without the rows of figures, which are observed as ``forebay:<uid>``."""
-    figures = F.expr(_ADDED_UP).alias(FIELD)
+    figures = F.expr(f"{_ADDED_UP} AS {FIELD}")
     node = _as_one_node(df.observe(figures_name(uid), figures))
     return node.where(f"{COLUMN} IS NULL").drop(COLUMN)
 

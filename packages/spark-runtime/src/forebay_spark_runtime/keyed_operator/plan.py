@@ -139,7 +139,7 @@ def plan(inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
         _check_columns(one, options.uid)
     sides = [_side(position, inputs, options) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else _united(*sides)
-    rows_in = F.count(F.lit(1)).alias("rows_in")
+    rows_in = F.expr("count(1) AS rows_in")  # `alias` costs pyspark ten calls of the JVM
     rows = united.observe(rows_name(options.uid, options.keyed_uuid), rows_in)
     if inputs[0].df.isStreaming and not is_connect(rows.sparkSession):
         # The pulse comes second: the tasks of an operator above have the numbers of its subtasks.
@@ -190,7 +190,7 @@ def _with_time(group: str) -> Column:
     """
     now = f"array(shiftleft(unix_millis(current_timestamp()), {TIME_SHIFT}))"
     time = f"zip_with({now}, array(0L), (time, zero) -> time)[0]"
-    return F.expr(f"{time} | {group}").alias(HiddenColumns.TIME_AND_GROUP)
+    return F.expr(f"{time} | {group} AS {HiddenColumns.TIME_AND_GROUP}")
 
 
 def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
