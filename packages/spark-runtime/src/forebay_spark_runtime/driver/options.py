@@ -61,6 +61,8 @@ class KeyedOptions:
     """The name of the column for errors."""
     fire_at_end: bool = False
     """Whether the end of the input fires all event-time timers."""
+    ticks_ms: int | None = None
+    """The period of ticks; ``None`` without ticks."""
     checkpoint: Checkpoint | None = None
     """The query's checkpoint in ``foreachBatch``; for a stream the session has it."""
     is_bounded: bool = False
@@ -329,6 +331,7 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
         "error_limit",
         "error_column",
         "fire_at_end",
+        "ticks_ms",
     ):
         _agree(field, getattr(first, field), getattr(second, field))
     _agree("event_time=, given or not,", first.event_time is None, second.event_time is None)

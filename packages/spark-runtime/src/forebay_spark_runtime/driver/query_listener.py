@@ -33,6 +33,7 @@ from forebay_spark_runtime.driver.operator_names import SAME_UID, uid_of_two
 from forebay_spark_runtime.driver.session import MicroBatch, is_connect
 from forebay_spark_runtime.driver.spark_metrics import SparkMetrics, spark_metrics
 from forebay_spark_runtime.driver.stored_operators import log_kept
+from forebay_spark_runtime.driver.tick_entries import follow_plan
 from forebay_spark_runtime.driver.wait_figures import wait_figures_of
 from forebay_state_api.errors import ConfigurationError
 
@@ -147,6 +148,7 @@ class _Listener:
         execution = _running(self._java_session, event.id())
         if execution is None:
             return
+        follow_plan(execution)
         conf = execution.sparkSessionForStream().conf()
         if _is_asynchronous(execution):
             conf.set(MARK, "true")

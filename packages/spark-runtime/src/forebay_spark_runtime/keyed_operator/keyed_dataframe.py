@@ -54,6 +54,7 @@ from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
+from forebay_spark_runtime.event_time.ticks import checked_ticks
 from forebay_spark_runtime.keyed_operator.batch_input import KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.keyed_operator.order_columns import order_types
@@ -333,6 +334,7 @@ def keyed(
     event_time: str | None = None,
     allowed_lateness: timedelta | float | None = None,
     fire_at_end: bool | None = None,
+    ticks: str | timedelta | None = None,
     new_state: bool = False,
     restore_from: str | RestoreFrom | None = None,
     allow_non_restored: bool = False,
@@ -368,6 +370,10 @@ def keyed(
     :param fire_at_end: whether the end of a bounded DataFrame fires all event-time timers, after
         its last row. Default: only if the state is dropped at the end, as without ``query=``.
         ``True`` is refused for a stream and in ``foreachBatch``.
+    :param ticks: the time after which a stream without new rows runs a micro-batch, in which due
+        timers fire and expired state is cleaned up: ``"10 seconds"``, or a timedelta. Give it to
+        one operator of a query; it may change at a restart. Needs classic Spark, from pyspark 4.0.
+        Default: micro-batches for rows only.
     :param new_state: whether the operator is new, or comes back, in a query that is past its first
         micro-batch. Default: ``False``.
     :param restore_from: the operator whose state to begin with: a query's id or name, or a
@@ -416,6 +422,7 @@ def keyed(
         error_limit=checked_error_limit(on_error, error_limit, options.uid),
         error_column=checked_error_column(error_column, on_error, who),
         fire_at_end=checks.checked_end(fire_at_end, df, options),
+        ticks_ms=checked_ticks(df, ticks, options.uid),
     )
     return KeyedDataFrame(df, keys, options)
 

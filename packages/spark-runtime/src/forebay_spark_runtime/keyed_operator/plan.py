@@ -27,6 +27,7 @@ from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.driver.operator_names import rows_name
 from forebay_spark_runtime.driver.session import is_connect
 from forebay_spark_runtime.event_time.pulse import streaming_range
+from forebay_spark_runtime.event_time.ticks import ticks_of
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, quoted
 from forebay_state_api.errors import ConfigurationError
 
@@ -144,6 +145,10 @@ def plan(inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
     if inputs[0].df.isStreaming and not is_connect(rows.sparkSession):
         # The pulse comes second: the tasks of an operator above have the numbers of its subtasks.
         rows = rows.unionByName(_pulse(rows.sparkSession, options), allowMissingColumns=True)
+    if options.ticks_ms is not None:
+        # Last: a source that comes after others leaves them their places in a checkpoint.
+        ticks = ticks_of(rows, options.ticks_ms, options.uid)
+        rows = rows if ticks is None else rows.unionByName(_hidden(ticks), allowMissingColumns=True)
     group = f"({HiddenColumns.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
     subtask = F.expr(
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
@@ -179,6 +184,12 @@ def _pulse(session: SparkSession, options: KeyedOptions) -> DataFrame:
     """Return the pulse: for each subtask a row without the user's columns."""
     first = _first_group("id", options)
     return streaming_range(session, options.parallelism).select(_with_time(f"({first} | {PULSE}L)"))
+
+
+def _hidden(ticks: DataFrame) -> DataFrame:
+    """Return ticks, which have no rows, with the hidden column alone."""
+    (column,) = ticks.columns
+    return ticks.select(F.col(column).alias(HiddenColumns.TIME_AND_GROUP))
 
 
 def _with_time(group: str) -> Column:
