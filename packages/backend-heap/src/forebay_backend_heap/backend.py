@@ -104,7 +104,8 @@ class HeapBackend(StateBackend):
         now_us = self._opening.now_us
         parent = _only_parent(self._opening)
         plan = None if parent is None else SnapshotPlan.of(parent.meta)
-        may_copy = 2 * size_of(self._resident) <= self._opening.cache_bytes
+        size = self._resident.size or size_of(self._resident)
+        may_copy = 2 * size <= self._opening.cache_bytes
         written = Writer(
             _reader(self._opening),
             self._resident,
@@ -151,7 +152,8 @@ class HeapBackend(StateBackend):
         self._resident.settled()
         if self._begun is not None:
             THREAD().write(self._begun, self._opening.storage, self._resident)
-        size, used = size_of(self._resident), self._opening.version
+        self._resident.size = size = size_of(self._resident)
+        used = self._opening.version
         copy = CachedState(manifest_id, self._version, self._resident, size, used)
         CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)
 

@@ -25,6 +25,8 @@ class Resident:
         self.groups = groups
         self.tables: dict[str, HeapTable] = {}
         self.raw: dict[str, list[Section]] = {}
+        self.size = 0
+        """The estimate of its bytes after the last commit here; 0 if there was none."""
 
     def replay(self, files: Iterable[list[Section]]) -> None:
         """Apply the sections of files, oldest first."""
