@@ -40,6 +40,8 @@ _KEYS: Final = [(f"key {number}",) for number in range(300)]
 _GROUPS: Final = 64
 _SUBTASKS: Final = (1, 4, 16)
 _PAGE: Final = 100
+_IN_FILES: Final = {"held-bytes": 0}
+"""Larger state: no manifest of the heap backend holds a file."""
 PROVIDERS: Final = (1.0, 1.1, 0.9)
 """The prices of S3 and Google, of Azure and of R2, as multiples of S3's."""
 
@@ -96,7 +98,7 @@ class InPages(ForwardingStorage):
 class Stream:
     """An operator with a few versions, and a storage that counts what its readers ask."""
 
-    def __init__(self, backend: str, subtasks: int) -> None:
+    def __init__(self, backend: str, subtasks: int, options: Mapping[str, Any] = _IN_FILES) -> None:
         url = f"memory://{uuid.uuid4()}"
         root = MemoryStorage(url)
         self._job: Final = KeyedJob(
@@ -105,6 +107,7 @@ class Stream:
             parallelism=subtasks,
             max_parallelism=_GROUPS,
             key_type=str,
+            options=options if backend == "heap" else {},
             compaction=ImmediateCompaction.open(root, {}),
         )
         for _ in range(4):
@@ -207,6 +210,8 @@ def streams() -> dict[str, Requests]:
         several = [Stream(backend, subtasks) for subtasks in _SUBTASKS]
         for what, rows in ((backend, _KEYS), (f"{backend}, nothing changed", [])):
             (found[what],) = {stream.batch(rows) for stream in several}
+    small = [Stream("heap", subtasks, {}) for subtasks in _SUBTASKS]
+    (found["heap, a change of up to 4 KiB"],) = {stream.batch(_KEYS[:60]) for stream in small}
     return found
 
 
@@ -257,10 +262,11 @@ def _streams_prices(found: dict[str, Requests]) -> list[list[str]]:
     for subtasks, trigger_s in ((64, 1), (16, 1), (4, 1), (4, 10), (1, 10)):
         batches = subtasks * MONTH_S / trigger_s
         priced = [found["heap"].times(batches * factor) for factor in PROVIDERS]
-        others = [found[what].times(batches) for what in ("lsm", "heap, nothing changed")]
+        little = ("heap, a change of up to 4 KiB", "lsm")
+        others = [found[what].times(batches) for what in little]
         cells = [usd_text(requests.usd) for requests in (*priced, *others)]
         rows.append([f"{subtasks}, {trigger_s} s", *cells])
-    head = ["heap on S3, GCS", "on Azure", "on R2", "lsm on S3, GCS", "heap, nothing changes"]
+    head = ["heap on S3, GCS", "on Azure", "on R2", "heap, small changes", "lsm on S3, GCS"]
     return [["subtasks, trigger", *head], *rows]
 
 

@@ -51,7 +51,10 @@ def most_objects(backend, min_age):
 
 
 class Stream:
-    """A job with a micro-batch a second, and its janitor; the clock is the test's."""
+    """A job with a micro-batch a second, and its janitor; the clock is the test's.
+
+    As for larger changes, each file of heap is an object.
+    """
 
     def __init__(self, backend, *, keys, changed, min_age=timedelta(0), answers=True):
         self.clock = ManualClock()
@@ -64,6 +67,7 @@ class Stream:
             parallelism=SUBTASKS,
             clock=self.clock,
             compaction=ImmediateCompaction(self.storage, hold=not answers),
+            options={"held-bytes": 0} if backend == "heap" else {},
         )
         self.keys, self.changed, self.min_age = keys, changed, min_age
         self.passes = FolderPasses(self._seconds)

@@ -154,12 +154,12 @@ class Batch:
 
 
 class Job:
-    """The versions of one operator; makes the next one."""
+    """The versions of one operator; makes the next one. By default every file is an object."""
 
     def __init__(self, storage: ObjectStorage, *, path="job", options=None, cache_bytes=1 << 30):
         self.storage = storage
         self.path = path
-        self.options = options or {}
+        self.options = {"held-bytes": 0, **(options or {})}
         self.cache_bytes = cache_bytes
         self.history: list[list[Manifest]] = [[]]
 

@@ -372,7 +372,11 @@ class Schedule:
     def __init__(self, kit, storage, rng):
         self.kit, self.rng = kit, rng
         self.specs = [kit.spec("s", value=int), kit.spec("l", Shape.LIST, value=int)]
-        options = {"snapshot-factor": rng.choice([0.3, 1.0]), "max-deltas": rng.choice([2, 5])}
+        options = {
+            "snapshot-factor": rng.choice([0.3, 1.0]),
+            "max-deltas": rng.choice([2, 5]),
+            "held-bytes": rng.choice([0, 400, 2_000]),
+        }
         self.job = kit.Job(storage, options=options)
         self.models = [{}]
         self.processes = [kit.new_process(), kit.new_process()]

@@ -83,7 +83,7 @@ def test_an_ancestor_catches_up_over_a_snapshot_and_an_idle_batch(kit, filled, s
     kit.new_process(held)
     put(kit, filled, spec, 1, 1)
     kit.new_process(other)
-    filled.options = {"snapshot-factor": 0.0}
+    filled.options |= {"snapshot-factor": 0.0}
     put(kit, filled, spec, 2, 2)
     filled.commit(filled.begin([spec]))
     state = filled.history[-1][0].state

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api import KeyedProcessFunction, ListStateDescriptor
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.obstore import MemoryStorage
@@ -28,19 +28,23 @@ CLASSES = {
     "get_ranges": "gets",
 }
 """Request → class. Stores bill puts and lists alike, and gets at about a twelfth."""
-MOST = {
+SMALL = {
+    # marker, manifest, which holds the data; own folder, epochs
+    "heap": {"puts": 2, "lists": 2},
+    "lsm": {"puts": 3, "lists": 2},
+}
+"""Backend → the most requests of a subtask in a micro-batch that changes little state."""
+LARGE = {
     # marker, data, manifest; own folder, epochs
     "heap": {"puts": 3, "lists": 2},
     "lsm": {"puts": 3, "lists": 2},
 }
-"""Backend → the most requests of a subtask in a micro-batch that changes state."""
+"""Backend → the most requests of a subtask in a micro-batch that changes more state."""
 EMPTY = {
     "heap": {"puts": 2, "lists": 2},
     "lsm": {"puts": 2, "lists": 2},
 }
 """Backend → the most requests of a subtask in a micro-batch that changes nothing."""
-
-
 INSTALLING = {"lists": 1, "gets": 3}
 """The most requests of a subtask for the files of a compaction: result, files; footer, block."""
 
@@ -48,14 +52,15 @@ INSTALLING = {"lists": 1, "gets": 3}
 class Row(NamedTuple):
     key: str
     at: datetime
+    text: str = ""
 
 
-class Count(KeyedProcessFunction):
+class Texts(KeyedProcessFunction):
     def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+        self.texts = context.get_list_state(ListStateDescriptor("texts", str))
 
     def process_element(self, row, ctx):
-        self.n.update(self.n.value() + 1)
+        self.texts.add(row.text)
         return []
 
 
@@ -90,7 +95,7 @@ def test_requests_of_a_subtask_do_not_grow_with_the_subtasks(backend, parallelis
 
     def requests_of(rows):
         counting.reset()
-        job.run(Count(), rows)
+        job.run(Texts(), rows)
         compacted = [kind for kind, name in counting.requests if "/compaction-" in name]
         assert not per_subtask(compacted) - Counter(INSTALLING)
         return per_subtask([k for k, name in counting.requests if "/compaction-" not in name])
@@ -99,7 +104,12 @@ def test_requests_of_a_subtask_do_not_grow_with_the_subtasks(backend, parallelis
         counted = Counter(CLASSES[kind] for kind in kinds)
         return Counter({kind: number / parallelism for kind, number in counted.items()})
 
-    for batch in range(3):
-        found = requests_of([Row(key, START + timedelta(seconds=batch)) for key in keys])
-    assert found == MOST[backend]
+    def rows(batch, text):
+        return [Row(key, START + timedelta(seconds=batch), text) for key in keys]
+
+    requests_of(rows(0, "x" * 20_000))  # a snapshot that is not outgrown soon
+    for batch in (1, 2):
+        found = requests_of(rows(batch, "small"))
+    assert found == SMALL[backend]
+    assert requests_of(rows(3, "x" * 6_000)) == LARGE[backend]
     assert requests_of([]) == EMPTY[backend]

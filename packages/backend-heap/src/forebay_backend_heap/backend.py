@@ -119,18 +119,20 @@ class HeapBackend(StateBackend):
         recent = self._recent(written)
         files = written.chain.files
         named = {file.name: file.size for file in files}
+        held = self._held(written, recent)
         counts = self._counts()
         return CommittedState(
             files=files,
             meta={
                 "range": [self._opening.range.start, self._opening.range.end],
                 "recent": recent,
+                **({"held": held} if held else {}),
                 "keys": counts,
                 "swept": {n: t.swept for n, t in self._resident.tables.items() if t.swept},
                 **({} if written.plan is None else {"planned": attrs.asdict(written.plan)}),
             },
             protected=[
-                *(e["file"][0] for e in recent if e["file"] and e["file"][0] not in named),
+                *(name for name in _names(recent) if name not in named and name not in held),
                 *(() if written.plan is None else (written.plan.name,)),
             ],
             keys=None if None in counts.values() else sum(n or 0 for n in counts.values()),
@@ -170,6 +172,14 @@ class HeapBackend(StateBackend):
         file = written.delta and [written.delta.name, written.delta.size, dict(written.delta.meta)]
         step = {"parent": parent.manifest_id, "file": file}
         return [*parent.meta.get("recent", ()), step][-_RECENT:]
+
+    def _held(self, written: Written, recent: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
+        """Return the content of recent deltas that are in no object and not in the chain."""
+        known = {} if (parent := _only_parent(self._opening)) is None else _held_by(parent)
+        if written.delta is not None and written.delta.data is not None:
+            known = known | {written.delta.name: written.delta.data}
+        named = {file.name for file in written.chain.files}
+        return {name: known[name] for name in _names(recent) if name in known.keys() - named}
 
     def _counts(self) -> dict[str, int | None]:
         """Count the cells of each state; ``None`` if a rescale made the count unknown."""
@@ -256,7 +266,22 @@ def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[
     if start is None:
         return None
     files = [step["file"] for step in recent[start:] if step["file"]]
-    return [StateFile(name=n, size=size, range=groups, meta=meta) for n, size, meta in files]
+    known = _held_by(parent)
+    return [
+        StateFile(name=name, size=size, range=groups, meta=meta, data=known.get(name))
+        for name, size, meta in files
+    ]
+
+
+def _names(recent: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the deltas of recent commits."""
+    return [step["file"][0] for step in recent if step["file"]]
+
+
+def _held_by(parent: ParentState) -> dict[str, bytes]:
+    """Return the files whose content is in a manifest, by name."""
+    chain = {file.name: file.data for file in parent.files if file.data is not None}
+    return {**parent.meta.get("held", {}), **chain}
 
 
 def _only_parent(opening: Opening) -> ParentState | None:

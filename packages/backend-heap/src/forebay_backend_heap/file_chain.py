@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from itertools import takewhile
+from typing import Any, Final, Self
 
 import attrs
 
 from forebay_backend_heap.files import FileRole
 from forebay_state_api import KeyGroupRange
 from forebay_state_api.contract.files import ParentState, StateFile
+
+_HELD_TOGETHER: Final = 4
+"""A manifest holds deltas up to this many times the largest; then they are folded into one."""
 
 
 @attrs.frozen
@@ -48,6 +52,29 @@ class Chain:
         """Bytes of the deltas, in proportion to the ranges that are read."""
         return sum(map(weight, self.deltas))
 
+    def room(self, largest: int) -> int:
+        """Return how large a delta may be for the manifest to hold it, at most ``largest``."""
+        held = sum(file.size for file in self.deltas if file.data is not None)
+        return min(largest, _HELD_TOGETHER * largest - held)
+
+    def overflowing(self, added: int, largest: int, kept: int = 0) -> int:
+        """Return how many of the newest deltas to fold so that the manifest has room for another.
+
+        ``added`` are the bytes of that delta, ``largest`` is as for `room`. The oldest ``kept`` are
+        left alone. Only deltas that the manifest holds are folded, and none while it has room, or
+        if there is only one of them.
+        """
+        if added > largest or added <= self.room(largest):
+            return 0
+        newest = takewhile(lambda file: file.data is not None, reversed(self.deltas[kept:]))
+        count = sum(1 for _ in newest)
+        return count if count > 1 else 0
+
+    def holds_too_much(self, largest: int) -> bool:
+        """Return whether the manifest would hold the snapshots of many: only after a rescale."""
+        held = sum(file.size for file in self.snapshots if file.data is not None)
+        return held > _HELD_TOGETHER * largest
+
     def with_delta(self, delta: StateFile) -> Self:
         """Return the chain with one more delta."""
         return attrs.evolve(self, deltas=(*self.deltas, delta))
@@ -80,9 +107,9 @@ class Chain:
             count += 1
         return count
 
-    def folded(self, count: int, into: StateFile) -> Self:
-        """Return the chain with its newest ``count`` deltas replaced by ``into``."""
-        return attrs.evolve(self, deltas=(*self.deltas[:-count], into))
+    def without(self, count: int) -> Self:
+        """Return the chain without its newest ``count`` deltas."""
+        return attrs.evolve(self, deltas=self.deltas[:-count])
 
 
 def weight(file: StateFile) -> float:

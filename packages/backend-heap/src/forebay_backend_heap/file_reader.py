@@ -39,7 +39,7 @@ class Reader:
         Reads several files concurrently. Raises `CorruptStateError`, naming file, state and
         version, for a file that is missing, truncated or altered.
         """
-        if len(files) < 2:  # noqa: PLR2004 - a pool pays off from two on
+        if sum(file.data is None for file in files) < 2:  # noqa: PLR2004 - a pool pays off then
             return [self.read(file) for file in files]
         with ReadThreads(min(_THREADS, len(files)), "forebay-heap-read") as pool:
             return list(pool.map(self.read, files))
@@ -49,14 +49,14 @@ class Reader:
         try:
             with decoding(lambda _: self._where(file)):
                 everything = self.tables is None and _is_whole(file)
-                if everything or file.size < _WORTH_RANGES:
+                if everything or file.size < _WORTH_RANGES or file.data is not None:
                     return self._read_whole(file)
                 return self._read_part(file)
         except ObjectNotFoundError as fault:
             raise CorruptStateError(f"{self._where(file)}: it is missing") from fault
 
     def _read_whole(self, file: StateFile) -> list[Section]:
-        data = self.storage.get(file.name)
+        data = self.storage.get(file.name) if file.data is None else file.data
         if len(data) != file.size:
             raise CorruptStateError(
                 f"{self._where(file)}: it has {len(data)} bytes, its manifest records {file.size}"
@@ -104,7 +104,9 @@ class Reader:
 
     def _where(self, file: StateFile, section: Section | None = None) -> str:
         state = "" if section is None else f"state {section.table!r} of "
-        return f"{self.path}/{file.name}, {state}operator {self.uid!r}, version {self.version}"
+        held = "" if file.data is None else "which the manifest holds, "
+        where = f"{held}{state}operator {self.uid!r}, version {self.version}"
+        return f"{self.path}/{file.name}, {where}"
 
 
 def _is_whole(file: StateFile) -> bool:

@@ -19,3 +19,6 @@ class HeapOptions:
     )
     snapshot_factor: float = 3.0
     """A new snapshot replaces the deltas when they exceed this many times the snapshot's bytes."""
+    held_bytes: int = 4 << 10
+    """The manifest holds files up to this size, in place of an object, if the storage waits for
+    something outside this machine."""

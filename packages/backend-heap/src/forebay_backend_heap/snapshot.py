@@ -73,6 +73,8 @@ class Writer:
         self._now_us = now_us
         self._plan = plan
         self._thread = thread
+        self._most_held = options.held_bytes if reader.storage.waits else 0
+        """Bytes of a file for the manifest to hold it: of no file where requests cost nothing."""
         self._bytes = 0
 
     def write(self, chain: Chain) -> Written:
@@ -91,10 +93,11 @@ class Writer:
         plans = in_background and self._plan is None and self._is_due(chain, len(data.data))
         if plans := plans and self._thread is not None and self._thread.is_free:
             delta, data = self._with(self._resident.clean_up(self._now_us), delta, data)
-        if count := chain.foldable(self._options.max_deltas, kept):
+        full = chain.overflowing(len(data.data), self._most_held, kept)
+        if count := max(full, chain.foldable(self._options.max_deltas, kept)):
             chain, dropped = self._fold(chain, count)
             delta, data = self._with(dropped, delta, data)
-        file = self._put(FileRole.DELTA, delta, data)
+        file = self._put(FileRole.DELTA, delta, data, chain.room(self._most_held))
         if plans:
             self._plan = SnapshotPlan.begin(self._version, file.name)
         return self._written(chain.with_delta(file), file)
@@ -125,8 +128,11 @@ class Writer:
         """Return whether the deltas outgrow the snapshot, ``patience`` times.
 
         A new snapshot then costs at most a constant times the deltas written since the last one, so
-        the cost of commits stays proportional to what they change.
+        the cost of commits stays proportional to what they change. It is also due if the manifests
+        of many subtasks held theirs, so that after a rescale one manifest would hold all.
         """
+        if chain.holds_too_much(self._most_held):
+            return True
         limit = patience * self._options.snapshot_factor * chain.snapshot_bytes
         return chain.delta_bytes + delta_bytes > limit
 
@@ -175,10 +181,9 @@ class Writer:
         fold = Fold(self._resident, self._now_us)
         with paused():
             sections = fold.sections([s for found in files for s in found])
-        file = self._put(
-            FileRole.DELTA, sections, file_bytes(FileRole.DELTA, self._version, sections)
-        )
-        return chain.folded(count, file), fold.dropped()
+        data, kept = file_bytes(FileRole.DELTA, self._version, sections), chain.without(count)
+        file = self._put(FileRole.DELTA, sections, data, kept.room(self._most_held))
+        return kept.with_delta(file), fold.dropped()
 
     def _with(
         self, dropped: Sequence[Section], delta: Sequence[Section], data: FileBytes
@@ -189,12 +194,26 @@ class Writer:
         delta = [*delta, *dropped]
         return delta, file_bytes(FileRole.DELTA, self._version, delta)
 
-    def _put(self, role: FileRole, sections: Sequence[Section], file: FileBytes) -> StateFile:
+    def _put(
+        self,
+        role: FileRole,
+        sections: Sequence[Section],
+        file: FileBytes,
+        room: int | None = None,
+    ) -> StateFile:
+        """Write a file, or let the manifest hold it if it is no larger than ``room``.
+
+        The default is what it may hold of a snapshot, or of a delta next to one.
+        """
         name = data_name(self._version, f"heap-{role.value}-{self._version}")
-        self._reader.storage.put(name, file.data)
+        most = self._most_held if room is None else room
+        held = file.data if len(file.data) <= most else None
+        if held is None:
+            self._reader.storage.put(name, file.data)
         self._bytes += len(file.data)
         groups, size = self._resident.groups, len(file.data)
-        return state_file(name, role, self._version, groups, file.head, size, sections)
+        named = state_file(name, role, self._version, groups, file.head, size, sections)
+        return attrs.evolve(named, data=held)
 
     def _everything(self) -> Sequence[Section]:
         with paused():

@@ -42,6 +42,19 @@ def test_what_an_older_release_left_out_has_its_default(payload):
     assert not read({name: value for name, value in payload.items() if name != "times"}).times
 
 
+def test_a_file_that_the_manifest_holds(payload):
+    names = ["data/ffffffffffff/a-1", "data/ffffffffffff/b-2"]
+    files = [[names[0], 3, 0, 7, {}, b"abc"], [names[1], 5, 0, 7, {}]]
+    found = read({**payload, "files": files, "protected": []})
+    assert [file.data for file in found.files] == [b"abc", None]
+    assert found.names == {names[1]}
+    assert Manifest.unsealed(found.sealed(), "the manifest") == found
+
+
+def test_a_manifest_of_the_first_format_is_read(payload):
+    assert read({**payload, "format": 1}) == read(payload)
+
+
 @pytest.mark.parametrize(
     ("number", "message"),
     [

@@ -51,11 +51,16 @@ from forebay_engine.versions.format.epochs import (
 )
 from forebay_engine.versions.format.folder import uid_of
 from forebay_engine.versions.format.layout import Coordinates
-from forebay_engine.versions.format.manifest import Manifest, put_manifest
+from forebay_engine.versions.format.manifest import (
+    Manifest,
+    loaded_file,
+    plain_file,
+    put_manifest,
+)
 from forebay_engine.versions.format.markers import list_version, marked_versions, put_marker
 from forebay_state_api.contract.checksummed import seal, unseal
 from forebay_state_api.contract.file_names import LAST_VERSION, random_id
-from forebay_state_api.contract.files import CommittedState, StateFile
+from forebay_state_api.contract.files import CommittedState
 from forebay_state_api.errors import ConfigurationError, FencedError, ForebayError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -129,10 +134,7 @@ class ImportedPart:
         payload = attrs.asdict(self, recurse=False)
         payload["range"] = [self.range.start, self.range.end]
         payload["committed"] = attrs.asdict(self.committed, recurse=False) | {
-            "files": [
-                [file.name, file.size, file.range.start, file.range.end, dict(file.meta)]
-                for file in self.committed.files
-            ]
+            "files": [plain_file(file) for file in self.committed.files]
         }
         return seal(payload)
 
@@ -141,10 +143,7 @@ class ImportedPart:
         """Decode the result of `packed`; raises the errors of `unseal`."""
         payload = unseal(data, "a part of an import")
         committed = payload["committed"]
-        files = [
-            StateFile(name=name, size=size, range=KeyGroupRange(start, end), meta=meta)
-            for name, size, start, end, meta in committed["files"]
-        ]
+        files = [loaded_file(file) for file in committed["files"]]
         return cls(
             **payload
             | {

@@ -97,7 +97,8 @@ class Frames:
             _check(answers, plan)
             yield answers, [] if plan.dry_run else _all(made, plan)
         except BaseException:
-            files = [file.name for part in made.values() for file in part.committed.files]
+            written = [file for part in made.values() for file in part.committed.files]
+            files = [file.name for file in written if file.data is None]
             delete_or_leave(plan.read.storage, files, "the files belong to no version")
             raise
 

@@ -185,7 +185,7 @@ def _range_from_plain(plain: Any) -> KeyGroupRange:
 
 def _file_from_plain(plain: Mapping[str, Any]) -> StateFile:
     fields = typed_fields(StateFile, plain)
-    return StateFile(**{**fields, "range": _range_from_plain(plain["range"])})
+    return StateFile(**{**fields, "range": _range_from_plain(plain["range"]), "data": None})
 
 
 def _in_order(value: Any) -> Any:

@@ -27,6 +27,8 @@ class StateFile:
     range: KeyGroupRange
     meta: Mapping[str, Any] = attrs.field(factory=dict)
     """The backend's own plain data (checksum, role, chain, entry counts …)."""
+    data: bytes | None = attrs.field(default=None, repr=False)
+    """The content, if the manifest holds it: then no object has the name."""
 
 
 @attrs.frozen(kw_only=True)

@@ -154,7 +154,10 @@ class ForkSource:
         content = OperatorStateContent.loaded(manifest.operator_state).mapped(blob_here)
         return attrs.evolve(
             manifest,
-            files=[attrs.evolve(file, name=here(file.name)) for file in manifest.files],
+            files=[
+                file if file.data is not None else attrs.evolve(file, name=here(file.name))
+                for file in manifest.files
+            ],
             operator_state=content.stored(),
         )
 

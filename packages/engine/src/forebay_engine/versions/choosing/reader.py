@@ -211,7 +211,9 @@ def _read(
 def _checked_files(
     storage: ObjectStorage, origin: RunVersion, uid: str, found: opening.Parents
 ) -> frozenset[str]:
-    files: list[StateFile | FileBlob] = [file for parent, _ in found for file in parent.files]
+    files: list[StateFile | FileBlob] = [
+        file for parent, _ in found for file in parent.files if file.data is None
+    ]
     for _, manifest in found:
         files += OperatorStateContent.loaded(manifest.operator_state).files()
     folders = {DATA, *(data_folder(file.name) for file in files)}

@@ -125,7 +125,7 @@ def figures_of(
     known: dict[str, Any] = {
         "state_bytes": metrics.get("bytes_total"),
         "written_bytes": metrics.get("bytes_written"),
-        "files": len(files),
+        "files": sum(file.data is None for file in files),
         "compactions_pending": sum(name.endswith("/") for name in protected),
         **({"gets": requests["get"]} if requests else {}),
         **({"puts_and_lists": requests["put"] + requests["list"]} if requests else {}),

@@ -21,11 +21,11 @@ from forebay_state_api.keys import KeyGroupRange
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Format number of the manifest's content; a release reads its own format and older ones.
 
 A new field that older releases can ignore keeps the number. A field that they must not ignore
-increments it.
+increments it. Since format 2 a file may be in the manifest.
 """
 
 
@@ -95,13 +95,14 @@ class Manifest:
     @property
     def names(self) -> frozenset[str]:
         """All files and folders (with a ``/`` at the end) that stay while this manifest does."""
-        return frozenset([*(file.name for file in self.files), *self.protected])
+        stored = (file.name for file in self.files if file.data is None)
+        return frozenset([*stored, *self.protected])
 
     def sealed(self) -> bytes:
         """The object's content."""
         payload = {"format": FORMAT, **attrs.asdict(self, recurse=False)}
         payload["made"] = attrs.asdict(self.made) | {"range": _pair(self.made.range)}
-        payload["files"] = [[f.name, f.size, *_pair(f.range), dict(f.meta)] for f in self.files]
+        payload["files"] = [plain_file(file) for file in self.files]
         return seal(payload)
 
     @classmethod
@@ -110,18 +111,31 @@ class Manifest:
         return read_sealed(data, name, lambda payload: _reader(payload["format"], name)(payload))
 
 
-def _read_format_1(payload: Mapping[str, Any]) -> Manifest:
+def plain_file(file: StateFile) -> list[Any]:
+    """Return a file as plain data."""
+    held = [] if file.data is None else [file.data]
+    return [file.name, file.size, *_pair(file.range), dict(file.meta), *held]
+
+
+def loaded_file(plain: Sequence[Any]) -> StateFile:
+    """Load what `plain_file` returned."""
+    name, size, start, end, meta, *held = plain
+    (data,) = held or (None,)
+    return StateFile(name=name, size=size, range=KeyGroupRange(start, end), meta=meta, data=data)
+
+
+def _read(payload: Mapping[str, Any]) -> Manifest:
     made = known_fields(Coordinates, payload["made"])
     made["range"] = KeyGroupRange(*made["range"])
-    files = [
-        StateFile(name=file, size=size, range=KeyGroupRange(start, end), meta=meta)
-        for file, size, start, end, meta in payload["files"]
-    ]
+    files = [loaded_file(file) for file in payload["files"]]
     fields = known_fields(Manifest, payload) | {"made": Coordinates(**made), "files": files}
     return Manifest(**fields)
 
 
-_READERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Manifest]]] = {1: _read_format_1}
+_READERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Manifest]]] = {
+    1: _read,
+    2: _read,
+}
 """Format → its reader; a format stays here for as long as state in it may be stored."""
 
 
