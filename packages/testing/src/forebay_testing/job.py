@@ -281,12 +281,14 @@ class KeyedJob:
         ``now_us`` is the micro-batch's time; default: the clock's.
         """
         metrics = SubtaskMetrics()
-        counted = OperatorStorage(metrics.counted(self._root), self.operator)
+        storage = self.storage
+        if type(storage) is OperatorStorage:  # not one that a test has put in its place
+            storage = OperatorStorage(metrics.counted(self._root), self.operator)
         return Subtask(
             self._fresh(function),
             self.backend_class,
             self._identity(subtask),
-            versions=self.versions(counted),
+            versions=self.versions(storage),
             subtask_metrics=metrics,
             key_codec=self.key_codec,
             now_us=self.clock.now_us if now_us is None else now_us,
