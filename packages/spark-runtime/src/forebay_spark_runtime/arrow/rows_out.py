@@ -127,9 +127,13 @@ class RowWriter:
         if not classes <= {tuple}:
             as_tuple = self._order.as_tuple
             rows = [as_tuple(row) for row in rows]
-        if rows and set(map(len, rows)) != {self._width}:
+        try:
+            columns = list(zip(*rows, strict=True)) if rows else [()] * self._width
+        except ValueError:  # rows of several widths
+            columns = []
+        if len(columns) != self._width:
             self._wrong_width(rows)
-        return [self._column(position, rows) for position in range(self._width)]
+        return [self._column(at, values, rows) for at, values in enumerate(columns)]
 
     def as_tuple(self, row: Any) -> tuple[Any, ...]:
         """Return the values of ``row`` in column order; raises as `batch` if it is no row."""
@@ -143,16 +147,15 @@ class RowWriter:
         if self._takes_passed_rows:
             # A lone surrogate is no error: the ordinary way escapes it.
             with suppress(*_MISFITS):
-                return list(map(_passed_column, columns, self._schema.types))
+                return list(map(_flat_column, columns, self._schema.types))
         return self.columns(list(zip(*columns, strict=True)), {tuple})
 
     def batches(self, rows: Sequence[Any], size: int) -> list[Any]:
         """Return record batches of ``rows``, at most ``size`` rows each; raises as `batch`."""
         return [self.batch(rows[start : start + size]) for start in range(0, len(rows), size)]
 
-    def _column(self, position: int, rows: Sequence[Any]) -> Any:
+    def _column(self, position: int, values: Sequence[Any], rows: Sequence[Any]) -> Any:
         field = self._schema.field(position)
-        values = [row[position] for row in rows]
         try:
             column = self._array(position, values)
         except _MISFITS as error:
@@ -164,11 +167,11 @@ class RowWriter:
             )
         return column
 
-    def _array(self, position: int, values: list[Any]) -> Any:
+    def _array(self, position: int, values: Sequence[Any]) -> Any:
         given = self._kinds[position].all_to_arrow(values)
         kind = self._schema.field(position).type
         try:
-            column = pa.array(given, type=kind)
+            column = _flat_column(given, kind)
         except UnicodeEncodeError:  # a lone surrogate, which UTF-8 has no bytes for
             given = escaped(given)
             column = pa.array(given, type=kind)
@@ -210,12 +213,12 @@ class RowWriter:
         )
 
 
-def _passed_column(values: list[Any], kind: Any) -> Any:
-    """Return a column of rows that have passed the test of `value_checks`."""
+def _flat_column(values: Sequence[Any], kind: Any) -> Any:
+    """Return a column of values that have passed the test of `value_checks` or `value_kind`."""
     if pa.types.is_signed_integer(kind):
         try:  # in half the time that pyarrow takes
             packed = struct.pack(f"{len(values)}{_CODES[kind.bit_width]}", *values)
             return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(packed)])
-        except struct.error:  # a null
+        except struct.error:  # a null, or a number that does not fit, which pyarrow refuses
             pass
     return pa.array(values, type=kind)

@@ -6,7 +6,7 @@ type. Rows have the objects that Spark's UDFs have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -73,7 +73,7 @@ def _holds_udt(kind: Any) -> bool:
     return isinstance(kind, spark.UserDefinedType) or any(map(_holds_udt, parts_of(kind)))
 
 
-def serialized(values: list[Any], kinds: Iterable[type]) -> list[Any]:
+def serialized(values: Sequence[Any], kinds: Iterable[type]) -> Sequence[Any]:
     """Return ``values``, of the classes ``kinds``, with user-defined types serialized."""
     types = {kind: kind.__UDT__ for kind in kinds if hasattr(kind, "__UDT__")}
     if not types:

@@ -9,7 +9,7 @@ infinite as a float.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any, Final, TypeAlias
 
@@ -44,7 +44,7 @@ class ValueKind:
         """Whether pyarrow accepts values of a class unchanged."""
         return len(self.plain) > 1
 
-    def all_to_arrow(self, values: list[Any]) -> list[Any]:
+    def all_to_arrow(self, values: Sequence[Any]) -> Sequence[Any]:
         """Convert ``values``, which may include ``None``, for ``pa.array``."""
         kinds = set(map(type, values))
         if kinds <= self.plain:
@@ -213,7 +213,7 @@ def _list(kind: Any, time_zone: str) -> Convert:
     element = value_kind(kind.value_type, time_zone)
     nullable = kind.value_field.nullable
 
-    def convert(values: Any) -> list[Any]:
+    def convert(values: Any) -> Sequence[Any]:
         if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
             raise TypeError("an array takes a list")
         values = list(values)
