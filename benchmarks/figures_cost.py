@@ -13,7 +13,6 @@ whichever it is, for as long as it lives.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import json
@@ -38,7 +37,7 @@ from benchmarks.data import SCHEMA, Dataset, Event, default_folder, materialise,
 from benchmarks.jobs import JOBS, OUTPUT, PARTITIONS
 from benchmarks.machine import ForeignLoad
 from benchmarks.one_run import start_session
-from benchmarks.processes import processes, tree_of
+from benchmarks.processes import cpu_s_of_tree
 from benchmarks.report import Line, Result, benchmark
 from benchmarks.unmeasured import SwitchedCoroutine, SwitchedSync, switch
 from forebay_backend_heap import HeapBackend
@@ -134,13 +133,13 @@ class LoneQuery:
     def run(self, file: Path) -> MicroBatch:
         """Run a micro-batch of the rows of ``file``."""
         self._given += 1
-        cpu_s = _cpu_s()
+        cpu_s = cpu_s_of_tree()
         os.link(file, self._events / f"{self._given:05d}.parquet")
         self._query.processAllAvailable()
         # What listeners do with figures is a part of their cost.
         bus = self._session.sparkContext._jsc.sc().listenerBus()  # noqa: SLF001 - Spark shows no other
         bus.waitUntilEmpty()
-        spent_ms = (_cpu_s() - cpu_s) * 1e3
+        spent_ms = (cpu_s_of_tree() - cpu_s) * 1e3
         progress = self._query.lastProgress
         if progress is None or not progress.numInputRows:
             raise click.ClickException(f"the micro-batch of {file.name} has no progress event")
@@ -163,16 +162,6 @@ class LoneQuery:
         asked = {"stored": {kind != "bare"}, "shown": {kind == "measured"}, "version": self._given}
         if found != asked:
             raise click.ClickException(f"the query {kind} was to be {asked}, and was {found}")
-
-
-def _cpu_s() -> float:
-    """Return the CPU time of this process and its descendants that run."""
-    spent = 0.0
-    for pid in tree_of(os.getpid(), processes()):
-        with contextlib.suppress(OSError):  # it has just ended
-            # The clock of another process, as clock_getcpuclockid() computes its number.
-            spent += time.clock_gettime(~pid << 3 | 2)
-    return spent
 
 
 def lock_step(

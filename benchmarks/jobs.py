@@ -145,6 +145,14 @@ class Job:
     """Session settings that only this job has."""
 
 
+def _nothing_done(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
+    from benchmarks.nothing_done import NothingDone
+    from forebay_spark_runtime import keyed
+
+    stream = keyed(events, "user", uid="bench", parallelism=partitions, state_dir=str(state_dir))
+    return stream.process(NothingDone(), OUTPUT)
+
+
 def _ours(form: str, output: str = OUTPUT, **arguments: Any) -> Build:
     def build(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
         # Imported here, so that the peers' processes do not load our packages.
@@ -222,6 +230,7 @@ JOBS: Final[Mapping[str, Job]] = {
         ),
         Job(name="dict", about="plain dict, not durable", build=_mapped(count_in_dict)),
         Job(name="floor-rows", about="rows, no state", build=_mapped(rows_without_state)),
+        Job(name="nothing-done", about="keyed, Arrow passed on", build=_nothing_done),
         Job(name="floor-arrow", about="Arrow, no rows", build=_mapped(arrow_without_rows)),
         Job(
             name="tws",
