@@ -1,9 +1,9 @@
-"""What Spark's plan of a keyed operator costs: ``python -m benchmarks.plan_costs``.
+"""The cost of Spark's plan of a keyed operator: ``python -m benchmarks.plan_costs``.
 
 Two parts, in one session. In batch mode, the CPU time per row of plans in which each feature of an
 operator is added to a bare ``mapInArrow`` behind the same exchange; the functions of all pass Arrow
-on. On a stream, an operator that does nothing to its rows (`benchmarks.nothing_done`) beside the
-bare ``mapInArrow``, in turn: wall time and CPU time of the process tree.
+on. On a stream, an operator that does nothing to its rows (`benchmarks.nothing_done`) and the bare
+``mapInArrow``, in turn: wall time and CPU time of the process tree.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 from rich.console import Console
 
 from benchmarks.data import SCHEMA, Dataset, default_folder, first_files, materialise
@@ -30,7 +31,8 @@ from benchmarks.one_run import start_session
 from benchmarks.processes import cpu_s_of_tree
 from benchmarks.report import Line, Result, benchmark, table
 from forebay_spark_runtime import keyed
-from forebay_spark_runtime.arrow.figures_column import COLUMN
+from forebay_spark_runtime.arrow.figures_column import COLUMN, TYPE
+from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
 from forebay_spark_runtime.keyed_operator.plan import Hidden, Input, plan
@@ -118,8 +120,9 @@ def with_columns(events: DataFrame, added: str, kinds: Mapping[str, Any]) -> Dat
 
 def with_figures(events: DataFrame) -> DataFrame:
     """Return the operator with the figures of a stream."""
-    sent = with_columns(events, f"{COLUMN} array<string>", {COLUMN: pa.list_(pa.string())})
-    return observed(sent, f"bench-{time.time_ns()}")
+    kind = arrow_schema(StructType([StructField(COLUMN, TYPE)])).field(0).type
+    sent = with_columns(events, f"{COLUMN} {TYPE.simpleString()}", {COLUMN: kind})
+    return observed(sent, "bench")
 
 
 def with_error_column(events: DataFrame) -> DataFrame:

@@ -10,12 +10,14 @@ from forebay_spark_runtime.arrow.figures_column import (
     COLUMN,
     KEYS,
     MAXIMA,
+    TYPE,
     FiguresColumn,
     with_figures_column,
 )
+from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_state_api import ConfigurationError
 
-FIGURES = pa.field(COLUMN, pa.list_(pa.string()))
+FIGURES = arrow_schema(StructType([StructField(COLUMN, TYPE)])).field(0)
 TYPES = [
     pa.bool_(),
     pa.int8(),
@@ -39,10 +41,10 @@ TYPES = [
 def test_figures_are_in_the_order_of_their_keys():
     column = FiguresColumn(pa.schema([pa.field("n", pa.int64()), FIGURES]))
     row = column.row(3, {"rows_in": 7, "in_flight_max": 2})
-    ((subtask, names, *numbers),) = row.column(COLUMN).to_pylist()
-    assert (subtask, names) == ("3", ",".join(KEYS))
-    found = dict(zip(KEYS, numbers, strict=True))
-    assert (found["rows_in"], found["in_flight_max"], found["keys_new"]) == ("7", "2", None)
+    (sent,) = row.column(COLUMN).to_pylist()
+    assert (sent["subtask"], sent["names"]) == (3, ",".join(KEYS))
+    found = dict(zip(KEYS, sent["sums"] + sent["maxima"], strict=True))
+    assert (found["rows_in"], found["in_flight_max"], found["keys_new"]) == (7, 2, None)
     assert "in_flight_max" in MAXIMA
     assert row.column("n").to_pylist() == [None]
 

@@ -1,8 +1,9 @@
 """The hidden column in which each subtask sends its figures, in one row after the user's rows.
 
-The column is null in the user's rows. Its array of texts begins with the subtask's number and the
-names of the figures, `NAMES`; then come the figures in their order, null where they are not known.
-The names travel in the row because Spark prints the plan in errors, and it would hold them.
+The column is null in the user's rows. Its struct has the subtask's number, the names of the figures
+and the figures in their order, those that add up apart from those of which the largest counts; a
+figure that is not known is null. The names travel in the row because Spark prints the plan in
+errors, and it would hold them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import KEYED, MetricLevel
@@ -34,12 +42,22 @@ KEYS: Final = [*SUMS, *MAXIMA]
 
 NAMES: Final = ",".join(KEYS)
 
+TYPE: Final = StructType(
+    [
+        StructField("subtask", IntegerType()),
+        StructField("names", StringType()),
+        StructField("sums", ArrayType(DoubleType())),
+        StructField("maxima", ArrayType(DoubleType())),
+    ]
+)
+"""The column's type."""
+
 
 def with_figures_column(columns: StructType, who: str) -> StructType:
     """Return an output schema with the hidden column; refuse its name among ``columns``."""
     if COLUMN in (field.name.lower() for field in columns):
         raise ConfigurationError(f"{who}: the output column {COLUMN!r} has a reserved name")
-    return StructType([*columns, StructField(COLUMN, ArrayType(StringType()))])
+    return StructType([*columns, StructField(COLUMN, TYPE)])
 
 
 class FiguresColumn:
@@ -67,16 +85,12 @@ class FiguresColumn:
 
     def row(self, subtask: int, figures: Mapping[str, float]) -> Any:
         """Return the row of figures; the user's columns are null, or empty if they cannot be."""
-        texts = [_text(figures.get(key)) for key in KEYS]
+        numbers = (subtask, NAMES, [*map(figures.get, SUMS)], [*map(figures.get, MAXIMA)])
+        sent = dict(zip(TYPE.names, numbers, strict=True))
         columns = [_nothing(field) for field in list(self._schema)[:-1]]
         return pa.RecordBatch.from_arrays(
-            [*columns, pa.array([[str(subtask), NAMES, *texts]], self._kind)],
-            schema=self._schema,
+            [*columns, pa.array([sent], self._kind)], schema=self._schema
         )
-
-
-def _text(number: float | None) -> str | None:
-    return None if number is None else repr(number)
 
 
 def _nothing(field: pa.Field) -> pa.Array:

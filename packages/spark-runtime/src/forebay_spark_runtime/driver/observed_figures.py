@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from forebay_spark_runtime.arrow.figures_column import COLUMN, KEYS, SUMS
+from forebay_spark_runtime.arrow.figures_column import COLUMN, TYPE
 from forebay_spark_runtime.driver.operator_names import figures_name
 from forebay_spark_runtime.driver.session import is_connect, with_plan
 
@@ -55,25 +55,30 @@ def _added_up(rows: str) -> str:
 
     The rows are sorted, by the subtask's number before all, so that a second row of a subtask
     follows the first. ``rows`` occurs once: each occurrence would be collected again. It is a text,
-    because each part of an expression costs pyspark several calls of the JVM. It is short, and
-    holds no names of figures, because Spark prints the plan in errors.
+    because each part of an expression costs pyspark several calls of the JVM. It has few parts,
+    because Spark plans them in each micro-batch and interprets them as each task ends; and it holds
+    no names of figures, because Spark prints the plan in errors.
     """
-    numbers = f"cast(slice(row_, 3, {len(KEYS)}) as array<double>)"
-    read = f"named_struct('subtask', row_[0], 'names', row_[1], 'numbers', {numbers})"
     # Without any row, the map has one name and no number for it, and the filter drops it.
-    nothing = "named_struct('subtask', '', 'names', '', 'numbers', array(cast(null as double)))"
-    before = "get(done.numbers, at_)"
-    total = (
-        f"transform(next_.numbers, (one, at_) -> if(at_ < {len(SUMS)}, "
-        f"coalesce({before} + one, {before}, one), greatest({before}, one)))"
+    unknown = "array(cast(null as double))"
+    nothing = _totals("-1", "''", "cast(array() as array<double>)", unknown)
+    added = _totals(
+        "next_.subtask",
+        "next_.names",
+        "zip_with(done.sums, next_.sums, (one, more) -> coalesce(one + more, one, more))",
+        "zip_with(done.maxima, next_.maxima, (one, more) -> greatest(one, more))",
     )
-    added = f"named_struct('subtask', next_.subtask, 'names', next_.names, 'numbers', {total})"
     totals = (
-        f"aggregate(transform(sort_array({rows}), row_ -> {read}), {nothing}, "
+        f"aggregate(sort_array({rows}), {nothing}, "
         f"(done, next_) -> if(next_.subtask = done.subtask, done, {added}), "
-        "done -> map_from_arrays(split(done.names, ','), done.numbers))"
+        "done -> map_from_arrays(split(done.names, ','), concat(done.sums, done.maxima)))"
     )
     return f"map_filter({totals}, (key_, number_) -> number_ IS NOT NULL)"
+
+
+def _totals(*values: str) -> str:
+    fields = [f"'{name}', {value}" for name, value in zip(TYPE.names, values, strict=True)]
+    return f"named_struct({', '.join(fields)})"
 
 
 _ADDED_UP: Final = _added_up(f"collect_list({COLUMN})")
