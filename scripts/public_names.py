@@ -19,9 +19,10 @@ LISTS: Final = ROOT / "docs" / "reference" / "public-modules.toml"
 PAGE: Final = ROOT / "docs" / "reference" / "names.md"
 _HEAD: Final = """# Public names
 
-Made by `scripts/public_names.py` from the docstrings. What is not on this page is internal, and may
-change without a note. [Functions, states and futures](api.md) is the guide to the names for jobs,
-and [a backend](../plugin-authors/backend.md) to those for plugins.
+This page lists all names that jobs and plugins may import, by module. What is not on it is
+internal, and may change without a note. [Functions, states and futures](api.md) is the guide to
+the names for jobs, and [Write a state backend](../plugin-authors/backend.md) to those for
+plugins. `scripts/public_names.py` makes the page from the docstrings.
 """
 _PARTS: Final = {
     "jobs": "For jobs, their tests, and readers of state",
