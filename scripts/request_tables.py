@@ -231,13 +231,13 @@ _READERS: Final = {
     "open, heap": "`open_state`: open a version",
     "key, heap": "a look-up in a key group that was not read yet, heap",
     "key, lsm": "the same, lsm, at most",
-    "look, heap": "a follower's look, nothing new",
-    "move, heap": "a follower's look, a new version, without its cached keys",
+    "look, heap": "a follower's check, nothing new",
+    "move, heap": "a follower's check, a new version, without its cached keys",
     "feed idle, heap": "a change feed's `after`, nothing new",
     "feed, heap": "`after` and `between`, a new version of little state, heap",
     "feed, lsm": "the same, lsm",
-    "top": "`forebay top`: a refresh, a new version; with the looks for operators, on average",
-    "find": "the console: finding the operators of a query, each 5 s",
+    "top": "`forebay top`: a refresh, a new version; with the searches for operators, on average",
+    "find": "the console: finding the operators of a query, every 5 s",
     "page": "the console: a refresh of an operator's page, a new version",
 }
 """Key of `readers` → the row of the table."""
@@ -283,14 +283,12 @@ def _readers_prices(found: dict[str, Requests]) -> list[list[str]]:
     a_page = found["page"].times(1 / 2).plus(found["find"].times(1 / 5))
     moves = found["move, heap"]
     uses = {
-        "a follower of a stream that makes no version, looking each 2 s": found["look, heap"].times(
-            1 / 2
-        ),
-        "the same, each 30 s": found["look, heap"].times(1 / 30),
-        "a follower that finds a new version each 2 s": moves.times(1 / 2),
-        "a change feed that is read each 10 s": found["feed, heap"].times(1 / 10),
-        "`forebay top`, one operator, each 2 s": found["top"].times(1 / 2),
-        "the console, one operator's page open all the time, each 2 s": a_page,
+        "a follower of a stream that makes no version, every 2 s": found["look, heap"].times(1 / 2),
+        "the same, every 30 s": found["look, heap"].times(1 / 30),
+        "a follower that finds a new version every 2 s": moves.times(1 / 2),
+        "a change feed that is read every 10 s": found["feed, heap"].times(1 / 10),
+        "`forebay top`, one operator, every 2 s": found["top"].times(1 / 2),
+        "the console, one operator's page open all the time, every 2 s": a_page,
     }
     rows = [
         [use, *(usd_text(each.usd * MONTH_S * factor) for factor in PROVIDERS)]
