@@ -35,7 +35,7 @@ from forebay_spark_runtime.arrow.figures_column import COLUMN, TYPE
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
-from forebay_spark_runtime.keyed_operator.plan import Hidden, Input, plan
+from forebay_spark_runtime.keyed_operator.plan import HiddenColumns, Input, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +73,9 @@ class Pass:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """``mapInArrow`` calls this."""
         for batch in batches:
-            names = [name for name in batch.schema.names if not name.startswith(Hidden.PREFIX)]
+            names = [
+                name for name in batch.schema.names if not name.startswith(HiddenColumns.PREFIX)
+            ]
             given = [batch.column(name) for name in names] or [batch.column(0)]
             nulls = [pa.nulls(batch.num_rows, kind) for kind in self.added.values()]
             yield pa.RecordBatch.from_arrays(
