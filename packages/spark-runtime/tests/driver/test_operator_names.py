@@ -15,7 +15,7 @@ from forebay_spark_runtime.driver.operator_names import (
     uid_of_two,
 )
 
-FIRST, SECOND = (str(uuid.uuid4()) for _ in range(2))
+FIRST, SECOND = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 
 @pytest.mark.parametrize("uid", ["a", "a:b", f"a:{FIRST}", "forebay:a", "two\nlines"])
