@@ -93,7 +93,7 @@ def test_a_fork_without_on_timer_is_refused_where_timers_are_stored(tmp_path):
         FunctionHarness(
             Count(), "user", query="second", restore_from="first", state_dir=tmp_path
         ) as fork,
-        pytest.raises(StateMigrationError, match=r"as timers \(which on_timer declares"),
+        pytest.raises(StateMigrationError, match=r"timers \(which on_timer declares"),
     ):
         fork.process([])
 

@@ -32,6 +32,8 @@ pytestmark = pytest.mark.long
 STATES = 4
 BYTES_SPILLED = 240
 """For each state, so that a micro-batch spills as often with any number of them."""
+OPTIONS: dict[str, dict[str, Any]] = {"heap": {"held-bytes": 0}}
+"""Manifests hold small files: whether they do is a step in the number of states."""
 ROWS = [("ann",), ("bob",)]
 MEASURES = (
     "forebay_state_api/metrics/",
@@ -117,7 +119,9 @@ def backend_of(name: str) -> Any:
 def test_a_micro_batch_looks_at_each_table_a_few_times(backend: str, *, spills: bool) -> None:
     def measured(states: int) -> Work:
         storage = open_storage(f"memory://cost-{states}-{backend}-{spills}")
-        options = {"memtable-bytes": BYTES_SPILLED * states} if spills else {}
+        options = dict(OPTIONS.get(backend, {}))
+        if spills:
+            options["memtable-bytes"] = BYTES_SPILLED * states
         # Of threads that read ahead, it depends on chance how many find a new file unread.
         settings = EngineSettings(read_ahead=not spills)
         job = KeyedJob(
@@ -133,7 +137,8 @@ def test_a_micro_batch_looks_at_each_table_a_few_times(backend: str, *, spills: 
 def test_a_rescale_looks_at_each_table_a_few_times(backend: str) -> None:
     def measured(states: int) -> Work:
         storage = open_storage(f"memory://rescaled-{states}-{backend}")
-        job = KeyedJob(backend_of(backend), storage, key_type=str)
+        options = OPTIONS.get(backend, {})
+        job = KeyedJob(backend_of(backend), storage, key_type=str, options=options)
         job.run(Many(states), ROWS)
         job.parallelism = 2
         return work_of(lambda: job.run(Many(states), ROWS))

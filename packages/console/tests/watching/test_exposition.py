@@ -293,7 +293,8 @@ def test_versions_that_a_listing_in_pages_misses_for_a_while_count_once(new_cons
     )
     root = InPages(MemoryStorage("memory://paged"))
     heap = plugins().backend("heap")
-    job = KeyedJob(heap, root, uid="visits", key_type=str, parallelism=2)
+    options = {"held-bytes": 0}  # objects fill the pages
+    job = KeyedJob(heap, root, uid="visits", key_type=str, parallelism=2, options=options)
     job.run(Count(), [("a",)])
     console = new_console(root, ttl_s=0)
     samples(console)

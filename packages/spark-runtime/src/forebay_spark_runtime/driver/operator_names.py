@@ -10,6 +10,7 @@ that uid, and when a query starts, by a mark in its session that its tasks read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -57,17 +58,24 @@ def operators_in(plan: str) -> list[tuple[str, str]]:
 
 def uid_of_two(plan: str) -> str | None:
     """Return a uid that two operators in the text of a plan have; ``None`` if all differ."""
-    uids = [uid for uid, _ in set(operators_in(plan))]
+    return _twice([uid for uid, _ in set(operators_in(plan))])
+
+
+def _twice(uids: Sequence[str]) -> str | None:
     return next((uid for uid in uids if uids.count(uid) > 1), None)
 
 
-def refuse_uid_in(df: DataFrame, uid: str) -> None:
-    """Raise `ConfigurationError` if a stream comes from an operator of this uid.
+def refuse_uid_twice(inputs: Iterable[DataFrame], uid: str) -> None:
+    """Raise `ConfigurationError` if a new operator of ``uid`` would bring a uid twice into a query.
 
-    Spark Connect has no plan to read here: there the tasks refuse the second operator.
+    Streams come from operators of its inputs. Spark Connect has no plan to read here: there the
+    tasks refuse the second operator.
     """
-    if not df.isStreaming or is_connect(df.sparkSession):
-        return
-    java: Any = df._jdf
-    if uid in (one for one, _ in operators_in(java.queryExecution().analyzed().toString())):
-        raise duplicate_uid_error(uid)
+    made = set[tuple[str, str]]()
+    for df in inputs:
+        if not df.isStreaming or is_connect(df.sparkSession):
+            return
+        java: Any = df._jdf
+        made.update(operators_in(java.queryExecution().analyzed().toString()))
+    if (twice := _twice([uid, *(one for one, _ in made)])) is not None:
+        raise duplicate_uid_error(twice)

@@ -48,7 +48,7 @@ from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.observed_figures import observed
-from forebay_spark_runtime.driver.operator_names import refuse_uid_in
+from forebay_spark_runtime.driver.operator_names import refuse_uid_twice
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
@@ -498,8 +498,7 @@ def _apply(
         refuse_not_null(target.spark, who)
         output = with_error_column(target.spark, options.error_column, FAILED_RECORD, who)
     inputs = [_input(side, options.uid) for side in sides]
-    for one in inputs:
-        refuse_uid_in(one.df, options.uid)
+    refuse_uid_twice([one.df for one in inputs], options.uid)
     streams = first.df.isStreaming
     sends = streams and options.settings["progress-figures"]
     sent = _sent_schema(output, options.uid) if sends else None
