@@ -334,22 +334,22 @@ class TestBounds:
     def test_a_state_of_which_no_copy_fits_is_written_by_the_commit(self, kit, storage, spec):
         job = kit.Job(storage, options={"snapshot-factor": 0.5}, cache_bytes=30_000)
         change(job, spec, range(CELLS))
-        seen = set()
-        for value in range(8):
-            state = change(job, spec, FEW, value)
-            assert "planned" not in state.meta
-            seen.add(state.files[0].meta["version"])
-        assert len(seen) > 1
+        check_commits_write_snapshots(job, spec)
 
     def test_a_small_one_is_written_by_the_commit(self, job, spec, monkeypatch):
         monkeypatch.undo()
         change(job, spec, range(CELLS))
-        seen = set()
-        for value in range(8):
-            state = change(job, spec, FEW, value)
-            assert "planned" not in state.meta
-            seen.add(state.files[0].meta["version"])
-        assert len(seen) > 1
+        check_commits_write_snapshots(job, spec)
+
+
+def check_commits_write_snapshots(job, spec):
+    """Check that no commit plans a snapshot, and that some write one."""
+    seen = set()
+    for value in range(8):
+        state = change(job, spec, FEW, value)
+        assert "planned" not in state.meta
+        seen.add(state.files[0].meta["version"])
+    assert len(seen) > 1
 
 
 def test_the_thread_of_a_process_writes(kit, job, spec, worker, monkeypatch):
