@@ -150,7 +150,7 @@ def test_a_process_that_ends_hands_its_jobs_over(client_of, gateway, remote, own
     jobs = [job(1), job(2), job(3, size=99)]
     for given in jobs:
         client.submit(given)
-    client.hand_over()
+    client.detach()
     taken = {entry.id for entry in gateway.on_loop(lambda: list(gateway.core._jobs.values()))}
     assert taken == {given.id for given in jobs[:2]}
     assert client.poll(jobs[2].id).phase is CompactionPhase.DONE
@@ -161,7 +161,7 @@ def test_a_process_that_ends_tells_what_stops_the_query(client_of):
     client = client_of(dead_address(), failure_strategy="fail", clock=Hurried())
     client.submit(job())
     with pytest.raises(StorageError, match="failure-strategy is 'fail'"):
-        client.hand_over()
+        client.detach()
 
 
 # -- jobs that fail -----------------------------------------------------------------------------

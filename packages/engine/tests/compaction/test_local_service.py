@@ -109,7 +109,7 @@ def test_a_process_that_ends_waits_for_its_jobs(
     for job_id in ("j1", "j2"):
         service.submit(job(job_id))
     monkeypatch.setattr(service._changed, "wait_for", continues)
-    service.hand_over()
+    service.detach()
     monkeypatch.undo()
     phases = {service.poll(job_id).phase for job_id in ("j1", "j2")}
     assert phases == {CompactionPhase.DONE}

@@ -52,7 +52,7 @@ def test_where_nobody_reads_it_no_text_is_made(commit, monkeypatch):
 @pytest.mark.parametrize(("reuse", "expected"), [("1", []), (None, ["janitor", "jobs"])])
 def test_a_task_whose_process_ends_with_it_waits_for_its_threads(monkeypatch, reuse, expected):
     waited = []
-    service = SimpleNamespace(hand_over=lambda: waited.append("jobs"), outage=lambda: None)
+    service = SimpleNamespace(detach=lambda: waited.append("jobs"), outage=lambda: None)
     monkeypatch.setattr(operator_task, "finish_pass", lambda: waited.append("janitor"))
     monkeypatch.setattr(OperatorTask, "_compaction", lambda self: service)
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
@@ -68,7 +68,7 @@ def test_a_task_whose_process_ends_with_it_waits_for_its_threads(monkeypatch, re
 def test_a_task_reports_an_outage_after_its_compactions(monkeypatch, run_id, expected):
     """A process of a single task learns only at its end that no gateway answers."""
     reports, found = [], ["an outage"]
-    service = SimpleNamespace(hand_over=lambda: found.append("one more"), outage=found.pop)
+    service = SimpleNamespace(detach=lambda: found.append("one more"), outage=found.pop)
     monkeypatch.setattr(operator_task, "report_outage", lambda *given: reports.append(given))
     monkeypatch.setattr(OperatorTask, "_compaction", lambda self: service)
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)

@@ -49,4 +49,4 @@ def test_a_service_that_has_only_what_is_abstract_releases_stale_jobs_and_tells_
     service.discard("stale")
     assert service.released == ["stale"]
     assert service.metrics() == {}
-    service.hand_over()
+    service.detach()

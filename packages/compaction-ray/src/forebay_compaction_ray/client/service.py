@@ -137,7 +137,7 @@ class RemoteCompactionService(CompactionService):
             self.counters.add("verify_failures")
             raise
 
-    def hand_over(self) -> None:
+    def detach(self) -> None:
         """Wait until each job of this process is at a gateway, or done here."""
         for tracked in list(self._jobs.values()):
             if tracked.job is not None:

@@ -114,7 +114,7 @@ class LocalCompactionService(CompactionService):
             if (run := self._runs.pop(job_id, None)) is not None:
                 self._cancel(run)
 
-    def hand_over(self) -> None:
+    def detach(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: all(r.status.phase.ended for r in self._runs.values()))
 

@@ -125,7 +125,7 @@ def _copy(
 ) -> None:
     """Copy all cells of one state, and give them times, or take their times, as declared."""
     if had_ttl == spec.ttl:
-        hand_over(source.table(spec), target)
+        copy_cells(source.table(spec), target)
         return
     if now_us == NO_TIME:  # a subtask without rows: what has no time would expire at once
         now_us = time.time_ns() // 1_000
@@ -136,10 +136,10 @@ def _copy(
         compaction_clock_every=None,
         snapshot_expiry=None,
     )
-    hand_over(source.table(stored), target, (lambda v: (now_us, v)) if spec.ttl else itemgetter(1))
+    copy_cells(source.table(stored), target, (lambda v: (now_us, v)) if spec.ttl else itemgetter(1))
 
 
-def hand_over(source: Table, target: Table, convert: Callable[[Any], Any] | None = None) -> None:
+def copy_cells(source: Table, target: Table, convert: Callable[[Any], Any] | None = None) -> None:
     """Copy all cells of ``source`` to ``target``, which is empty.
 
     ``convert`` changes each value, list element and map entry.

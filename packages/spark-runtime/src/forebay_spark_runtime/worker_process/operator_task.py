@@ -108,7 +108,7 @@ class OperatorTask:
         service = self._compaction()
         if not process_stays():
             finish_pass()
-            service.hand_over()
+            service.detach()
         if (outage := service.outage()) is not None:
             report_outage(self._options.outages, self._who(), outage)
 

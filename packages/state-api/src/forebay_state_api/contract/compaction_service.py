@@ -154,7 +154,7 @@ class CompactionService(abc.ABC):
         job. Raises `CorruptStateError` for outputs that differ from the result's description.
         """
 
-    def hand_over(self) -> None:  # noqa: B027 - a service may need no process
+    def detach(self) -> None:  # noqa: B027 - a service may need no process
         """Wait until no submitted job needs this process: it is done, or runs elsewhere.
 
         Called after its commit by a task whose process ends with it, as Spark's do without
