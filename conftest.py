@@ -89,15 +89,51 @@ def _is_of_kit(cls: type) -> bool:
     return bool(tests) and all(test.__module__.startswith(KIT) for test in tests)
 
 
-@pytest.fixture
-def shelf_backend(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The backend of a third party, in this process as if it were installed."""
-    file = Path(__file__).with_name("tests") / "third_party_backend" / "shelf_backend.py"
-    spec = importlib.util.spec_from_file_location("shelf_backend", file)
+def _module_of(file: str) -> Any:
+    """Run a file of this repository, given from its root, as a module of the file's name."""
+    path = Path(__file__).parent / file
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+JUNK: Final = [None, 5, -1, "x", b"y", [], {}, [[1]], {"a": 1}]
+
+
+def _forged(plain: dict[Any, Any] | list[Any]) -> Iterator[dict[Any, Any] | list[Any]]:
+    for place, value in plain.items() if isinstance(plain, dict) else enumerate(plain):
+        rest = plain.copy()
+        del rest[place]
+        yield rest
+        inner = _forged(value) if isinstance(value, dict | list) else ()
+        for junk in [*JUNK, *inner]:
+            changed = plain.copy()
+            changed[place] = junk
+            yield changed
+
+
+@pytest.fixture
+def forged() -> Callable[[Any], Iterator[Any]]:
+    """Return a function that yields copies of plain data, each with one value removed or junk."""
+    return _forged
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Yield a stand-in for each kind of object store; what fails there is tried again at once."""
+    monkeypatch.setattr("forebay_state_api.storage.retry._FIRST_S", 0.001)
+    stand_ins = _module_of("packages/state-api/tests/storage/stand_ins.py")
+    with stand_ins.stand_in(request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def shelf_backend(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The backend of a third party, in this process as if it were installed."""
+    module = _module_of("tests/third_party_backend/shelf_backend.py")
     registry = plugins()
     monkeypatch.setattr(registry, "_known", {**registry._by_key()})  # noqa: SLF001 - put back
     registry.register(module, "shelf")

@@ -22,18 +22,11 @@ from forebay_state_api import (
 )
 from forebay_state_api.errors import ConfigurationError, Location, UnknownPluginError
 
+from .functions import Count
+
 pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long"
-
-
-class Count(KeyedProcessFunction):
-    def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-
-    def process_element(self, row, ctx):
-        self.n.update(self.n.value() + 1)
-        yield row.user, self.n.value()
 
 
 class Both(KeyedCoProcessFunction):

@@ -11,21 +11,14 @@ import pytest
 
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.testing import FunctionHarness
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api import ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError
+
+from .functions import Count
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long"
-
-
-class Count(KeyedProcessFunction):
-    def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-
-    def process_element(self, row, ctx):
-        self.n.update(self.n.value() + 1)
-        yield row.user, self.n.value()
 
 
 @pytest.fixture

@@ -7,31 +7,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from forebay_spark_runtime import keyed
-from forebay_state_api import KeyedCoProcessFunction, KeyedProcessFunction, ValueStateDescriptor
+
+from .functions import Count, CountBoth
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long"
-
-
-class Count(KeyedProcessFunction):
-    def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-
-    def process_element(self, row, ctx):
-        self.n.update(self.n.value() + 1)
-        yield row.user, self.n.value()
-
-
-class CountBoth(KeyedCoProcessFunction):
-    def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-
-    def process_element1(self, row, ctx):
-        self.n.update(self.n.value() + 1)
-        yield row.user, self.n.value()
-
-    process_element2 = process_element1
 
 
 @pytest.fixture(

@@ -19,11 +19,12 @@ from forebay_engine.versions.choosing.reader import open_version
 from forebay_spark_runtime import keyed, ordered_wait
 from forebay_spark_runtime.driver.spark_metrics import spark_metrics
 from forebay_spark_runtime.metrics import MetricsListener, operators_of
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.metrics.figures import flat
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing import key_groups_of
+
+from .functions import Count
 
 pytestmark = pytest.mark.spark
 
@@ -34,15 +35,6 @@ RETRIED = Path(__file__).parents[1] / "jobs" / "retried.py"
 STRICT = StructType(
     [StructField("user", StringType(), nullable=False), StructField("n", LongType())]
 )
-
-
-class Count(KeyedProcessFunction):
-    def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-
-    def process_element(self, row, ctx):
-        self.n.update(self.n.value() + 1)
-        yield row.user, self.n.value()
 
 
 def counts(df, uid="counts"):

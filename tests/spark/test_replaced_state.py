@@ -19,18 +19,11 @@ from forebay_state_processor.importing import open_next, replace_state
 from forebay_state_processor.reading import open_state
 from forebay_testing.storage import Crash
 
+from .functions import Count
+
 pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long"
-
-
-class Count(KeyedProcessFunction):
-    def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-
-    def process_element(self, row, ctx):
-        self.n.update(self.n.value() + 1)
-        yield row.user, self.n.value()
 
 
 def rows_by_user(stage):

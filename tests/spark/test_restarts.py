@@ -21,7 +21,6 @@ from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver import stored_operators
 from forebay_state_api import (
     ConfigurationError,
-    KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -31,6 +30,8 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.storage.opening import open_storage
+
+from .functions import Count, CountBoth
 
 pytestmark = pytest.mark.spark
 
@@ -65,15 +66,6 @@ class Kinds(KeyedProcessFunction):
         assert await self.latest.async_last(stop=n) == (None if n == 1 else (n - 1, n - 1))
         assert await self.sum.async_get() == n
         yield row.user, n
-
-
-class Count(KeyedProcessFunction):
-    def open(self, context):
-        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-
-    def process_element(self, row, ctx):
-        self.n.update(self.n.value() + 1)
-        yield row.user, self.n.value()
 
 
 class Everlasting(Count):
@@ -324,11 +316,6 @@ def test_operators_out_of_the_plan_and_a_lost_checkpoint_are_said(stage, caplog,
     assert warned == [message]
     start("more")
     assert logged(caplog) == []
-
-
-class CountBoth(KeyedCoProcessFunction):
-    open = Count.open
-    process_element1 = process_element2 = Count.process_element
 
 
 def test_state_goes_on_only_under_its_own_key_columns(stage):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import date
 from decimal import Decimal
 
@@ -191,25 +190,8 @@ def test_sections_are_clipped_by_chunks(kit, monkeypatch):
     assert section.clipped(KeyGroupRange(16, 20)) is None
 
 
-JUNK = [None, 5, -1, "x", b"y", [], {}, [[1]], {"a": 1}, 1 << 70]
-
-
-def forged(plain):
-    """Yield copies of plain data, each with one value removed or replaced by junk."""
-    parts = plain.items() if isinstance(plain, dict) else enumerate(plain)
-    for place, value in [*parts]:
-        rest = dict(plain) if isinstance(plain, dict) else [*plain]
-        del rest[place]
-        yield rest
-        inner = forged(value) if isinstance(value, dict | list) else ()
-        for junk in [*JUNK, *inner]:
-            changed = dict(plain) if isinstance(plain, dict) else [*plain]
-            changed[place] = junk
-            yield changed
-
-
 @pytest.mark.long
-def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
+def test_headers_that_nobody_wrote_under_right_checksums(kit, job, forged):
     """Opening and decoding a file raises an error that names it, or returns some cells."""
     state = write(kit, job)
     reader, named = Reader(job.storage, "job", "op", 2), 0
@@ -219,20 +201,19 @@ def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
         start = file.meta["header"]
         header = msgpack.unpackb(good[_PREFIX.size : start])
         for changed in forged(header):
-            with contextlib.suppress(OverflowError):  # no header can hold that
-                packed = msgpack.packb(changed)
-                prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(packed), xxh3_64_intdigest(packed))
-                job.storage.put(file.name, prefix + packed + good[start:])
-                size = len(prefix + packed + good[start:])
-                meta = {"header": len(prefix + packed), "checksum": seal_of(prefix + packed)}
-                bad = attrs.evolve(file, size=size, meta={**file.meta, **meta})
-                try:
-                    resident = Resident(file.range)
-                    resident.replay([reader.read(bad)])
-                    for spec in specs:
-                        resident.table(spec)
-                except StateMigrationError:  # it describes another state
-                    continue
-                except CorruptStateError as error:
-                    named += file.name in str(error)
+            packed = msgpack.packb(changed)
+            prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(packed), xxh3_64_intdigest(packed))
+            job.storage.put(file.name, prefix + packed + good[start:])
+            size = len(prefix + packed + good[start:])
+            meta = {"header": len(prefix + packed), "checksum": seal_of(prefix + packed)}
+            bad = attrs.evolve(file, size=size, meta={**file.meta, **meta})
+            try:
+                resident = Resident(file.range)
+                resident.replay([reader.read(bad)])
+                for spec in specs:
+                    resident.table(spec)
+            except StateMigrationError:  # it describes another state
+                continue
+            except CorruptStateError as error:
+                named += file.name in str(error)
     assert named > 100

@@ -100,25 +100,8 @@ def test_a_newer_format_says_what_to_install(model, storage, written):
         SortedFile.open(storage, plain)
 
 
-JUNK = [None, 5, -1, "x", b"y", [], {}, [[1]], {"a": 1}]
-
-
-def forged(plain):
-    """Yield copies of plain data, each with one value removed or replaced by junk."""
-    parts = plain.items() if isinstance(plain, dict) else enumerate(plain)
-    for place, value in [*parts]:
-        rest = dict(plain) if isinstance(plain, dict) else [*plain]
-        del rest[place]
-        yield rest
-        inner = forged(value) if isinstance(value, dict | list) else ()
-        for junk in [*JUNK, *inner]:
-            changed = dict(plain) if isinstance(plain, dict) else [*plain]
-            changed[place] = junk
-            yield changed
-
-
 @pytest.mark.long
-def test_indexes_that_nobody_wrote_under_right_checksums(storage, written):
+def test_indexes_that_nobody_wrote_under_right_checksums(storage, written, forged):
     """Opening a file either succeeds or raises an error that names the file."""
     file, _ = written
     good = storage.get(file.name)

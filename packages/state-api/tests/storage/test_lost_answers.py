@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
@@ -18,20 +18,9 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_testing import KeyedJob
 from forebay_testing.reference import ReferenceBackend
 
-from .stand_ins import AZURE, GCS, S3, StandIn, stand_in
+from .stand_ins import S3, StandIn
 
 COUNT = ValueStateDescriptor("n", int)
-
-
-@pytest.fixture(params=[S3, GCS, AZURE])
-def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
-    with stand_in(request.param) as started:
-        yield started
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay_state_api.storage.retry._FIRST_S", 0.001)
 
 
 def opened(server: StandIn) -> ObjectStorage:
@@ -94,12 +83,12 @@ def test_the_store_tries_nothing_again_by_itself(server: StandIn) -> None:
         assert len(server.seen) == 1
 
 
-def test_conditional_puts_that_met_are_sent_again() -> None:
+@pytest.mark.parametrize("server", [S3], indirect=True)
+def test_conditional_puts_that_met_are_sent_again(server: StandIn) -> None:
     """S3 answers one of them so; it is not that the object exists."""
-    with stand_in(S3) as server:
-        server.conflicts = 2
-        assert opened(server).put_if_absent("one", b"mine") is True
-        assert server.seen.count("put") == 3
+    server.conflicts = 2
+    assert opened(server).put_if_absent("one", b"mine") is True
+    assert server.seen.count("put") == 3
 
 
 @pytest.mark.long

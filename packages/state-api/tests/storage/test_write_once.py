@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -23,21 +22,17 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_testing import KeyedJob
 from forebay_testing.reference import ReferenceBackend
 
-from .stand_ins import S3, StandIn, stand_in
+from .stand_ins import S3, StandIn
+
+pytestmark = pytest.mark.parametrize("server", [S3], indirect=True)
 
 QUERY = "query"
 COUNT = ValueStateDescriptor("n", int)
 
 
 @pytest.fixture
-def server() -> Iterator[StandIn]:
-    with stand_in(S3) as started:
-        started.refused.add("delete")
-        yield started
-
-
-@pytest.fixture
 def storage(server: StandIn) -> ObjectStorage:
+    server.refused.add("delete")
     return open_storage(server.url("state"), server.options)
 
 

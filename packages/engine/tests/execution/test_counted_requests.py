@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,6 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing import KeyedJob
 from forebay_testing.compaction import ImmediateCompaction
-
-from .stand_ins import AZURE, GCS, S3, StandIn, stand_in
 
 KINDS = ("get", "list", "put")
 ROWS = [(f"key {n}",) for n in range(100)]
@@ -29,24 +28,13 @@ class Count(KeyedProcessFunction):
         self.n.update(self.n.value() + 1)
 
 
-@pytest.fixture(params=[S3, GCS, AZURE])
-def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
-    with stand_in(request.param) as started:
-        yield started
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay_state_api.storage.retry._FIRST_S", 0.001)
-
-
 def each_third() -> Callable[[str], bool]:
     """Return a rule that holds for a third of all requests."""
     numbers = iter(range(10_000))
     return lambda _: next(numbers) % 3 == 0
 
 
-def asked(server: StandIn) -> dict[str, int]:
+def asked(server: Any) -> dict[str, int]:
     seen = Counter(server.seen)
     return {kind: seen[kind] for kind in KINDS}
 
@@ -55,7 +43,7 @@ def asked(server: StandIn) -> dict[str, int]:
 @pytest.mark.parametrize("busy", [False, True])
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_a_subtask_reports_each_request_that_the_server_got(
-    server: StandIn, backend: str, *, busy: bool
+    server: Any, backend: str, *, busy: bool
 ) -> None:
     job = KeyedJob(
         plugins().backend(backend),
@@ -76,7 +64,7 @@ def test_a_subtask_reports_each_request_that_the_server_got(
     assert (stalled_s > 0) is (backend == "lsm"), "a commit of lsm compacts"
 
 
-def test_a_request_that_fails_for_good_counts_each_try(server: StandIn) -> None:
+def test_a_request_that_fails_for_good_counts_each_try(server: Any) -> None:
     counts = RequestCounts()
     options = {**server.options, "retry-budget": 0.01}
     storage = counted(open_storage(server.url("state"), options), counts).child("below")
