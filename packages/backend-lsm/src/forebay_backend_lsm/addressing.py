@@ -116,7 +116,7 @@ class CellKeys(abc.ABC):
 
     @abc.abstractmethod
     def addressed(self) -> AddressedKeys:
-        """Return all, with their addresses."""
+        """Return all keys with their addresses."""
 
     @abc.abstractmethod
     def one_by_one(self) -> Iterator[tuple[int, bytes]]:

@@ -366,7 +366,7 @@ class Untimed(KeyedProcessFunction):
     ("how", "said"),
     [
         ({"function": None, "key": None}, "name one of them"),
-        ({"key": None}, "given together with the function"),
+        ({"key": None}, "pass both, or neither"),
         ({"function": Untimed}, "its function has no on_timer"),
         ({"savepoint": "fork a/b"}, "names of this form are reserved for forks"),
         ({"max_parallelism": 40_000}, "max_parallelism is 1 … 32768, not 40000"),

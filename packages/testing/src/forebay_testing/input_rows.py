@@ -236,7 +236,7 @@ def _columns_of(key: Any) -> tuple[Any, ...]:
 def _rank(value: Any) -> tuple[int, Any]:
     """Return a sort key that puts nulls last and NaN before them, as Spark's workers do.
 
-    Raises `TypeError` for what cannot be ordered by there.
+    Raises `TypeError` for a value of a type by which Spark does not order.
     """
     if value is None:
         return 2, None

@@ -9,9 +9,10 @@ from typing import Final
 from forebay_state_api.calls.policies import Rate, seconds
 
 LATE_S: Final = 0.01
-"""If turns are closer together than this (in seconds), a turn may be taken this late, but at most a
-hundredth of the rate's ``per``, without delaying later turns: timers and busy loops are not more
-exact. Such turns are spaced further apart to compensate, so that the rate is still kept."""
+"""How late a turn may be taken without delaying later ones, in seconds: timers are not more exact.
+
+Holds where turns are closer together than this, and is at most a hundredth of the rate's ``per``.
+Such turns are spaced further apart to compensate, so that the rate is kept."""
 
 
 class RateLimiter:

@@ -40,8 +40,7 @@ class TakenPrefixError(StorageError):
     """The claim or the result below a job's prefix is damaged, or belongs to another job.
 
     Every run would fail in this way. Operator action: none; the job's owner submits the work
-    again,.
-    with another prefix.
+    again, with another prefix.
     """
 
 

@@ -224,10 +224,10 @@ class Directory:
 
     def due(self, until_us: int) -> dict[int, list[int]]:
         """Return the leaves that begin at ``until_us`` or before, in order, with key groups."""
-        self._look_at_tops(self._groups)
+        self._load_tops(self._groups)
         last = until_us >> LEAF_BITS
         tops = [(g, top) for g in self._groups for top in self._tops[g] if top <= last >> _TOP_BITS]
-        self._look_at_leaves(tops)
+        self._load_leaves(tops)
         found: dict[int, list[int]] = {}
         for group, top in tops:
             for leaf in self._leaves[group, top]:
@@ -250,8 +250,8 @@ class Directory:
     def update(self, added: Iterable[tuple[int, int]], emptied: Iterable[tuple[int, int]]) -> None:
         """Add (key group, leaf) pairs that hold timers now, and remove others."""
         places = [*added]
-        self._look_at_tops({group for group, _ in places})
-        self._look_at_leaves({(group, leaf >> _TOP_BITS) for group, leaf in places})
+        self._load_tops({group for group, _ in places})
+        self._load_leaves({(group, leaf >> _TOP_BITS) for group, leaf in places})
         for group, leaf in emptied:
             self._change(group, leaf, there=False)
         for group, leaf in places:
@@ -275,12 +275,12 @@ class Directory:
             self._changed.add((group, _ROOT))
             (tops.add if leaves else tops.discard)(top)
 
-    def _look_at_tops(self, groups: Iterable[int]) -> None:
+    def _load_tops(self, groups: Iterable[int]) -> None:
         unknown = [group for group in groups if group not in self._tops]
         found = self._read([(group, _ROOT) for group in unknown])
         self._tops.update((group, tops) for (group, _), tops in found)
 
-    def _look_at_leaves(self, places: Iterable[tuple[int, int]]) -> None:
+    def _load_leaves(self, places: Iterable[tuple[int, int]]) -> None:
         unknown = [place for place in places if place not in self._leaves]
         stored = [(group, top) for group, top in unknown if top in self._tops[group]]
         self._leaves.update((place, set()) for place in unknown)

@@ -227,7 +227,9 @@ def _declared(
             "them: name one of them"
         )
     if (function is None) != (key is None):
-        raise ConfigurationError("the type of the key is given together with the function")
+        raise ConfigurationError(
+            "the function and the type of the key belong together: pass both, or neither"
+        )
     if like is not None:
         return DeclaredStates.of_snapshot(like)
     function = function() if isinstance(function, type) else copy.copy(function)

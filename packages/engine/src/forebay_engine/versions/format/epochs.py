@@ -171,7 +171,7 @@ class RunRecord:
 
     @property
     def identity(self) -> RunIdentity:
-        """The run that decided."""
+        """The run that made this decision."""
         return RunIdentity(keyed_uuid=self.keyed_uuid, app_id=self.app_id, run_id=self.run_id)
 
     @property
