@@ -33,7 +33,7 @@ LAYERS = {
     ],
     "forebay_engine": [
         "versions",
-        "compaction calls",
+        "compaction calls journal",
         "execution isolation operator_state states stored timers",
         "plugin",
     ],

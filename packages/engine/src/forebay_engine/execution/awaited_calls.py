@@ -12,21 +12,21 @@ _NOTED: Final = 16
 """The number of a record's calls above which awaited ones are forgotten."""
 
 
-def check_called(fn: Any) -> None:
-    """Raise `TypeError` unless ``fn`` is a function for ``ctx.call``."""
+def check_called(fn: Any, call: str = "ctx.call(") -> None:
+    """Raise `TypeError` unless ``fn`` is a function for ``call``, which begins the message."""
     if callable(fn):
         return
     if not inspect.isawaitable(fn):
         raise TypeError(
-            f"ctx.call(fn, ...) takes an asynchronous function, not {type(fn).__name__} {fn!r:.200}"
+            f"{call}fn, ...) takes an asynchronous function, not {type(fn).__name__} {fn!r:.200}"
         )
     if inspect.iscoroutine(fn):
         fn.close()
     name = getattr(fn, "__qualname__", "")
     got = f"what {name} returned" if name else f"a {type(fn).__name__}"
     raise TypeError(
-        "ctx.call takes a function and its arguments, to call it once for each try; it got "
-        f"{got}. Write ctx.call(fn, x), not ctx.call(fn(x))"
+        f"{call}fn, ...) takes a function and its arguments, to call it once for each try; it got "
+        f"{got}. Write {call}fn, x), not {call}fn(x))"
     )
 
 
@@ -41,23 +41,31 @@ def note_call(record: Record, call: Any) -> None:
     calls.append(call)
 
 
-def close_unawaited(record: Record) -> list[Any]:
-    """Close the calls that a record did not await; return their functions."""
+def close_unawaited(record: Record) -> list[str]:
+    """Close the calls that a record did not await; return them as text."""
     calls, record.calls = [*filter(_is_new, record.calls or ())], None
-    functions = [call.cr_frame.f_locals["fn"] for call in calls]
+    texts = [_text(call) for call in calls]
     for call in calls:
         call.close()
-    return functions
+    return texts
 
 
 def raise_unawaited(record: Record) -> None:
     """Raise `TypeError` if a record ends without having awaited one of its calls."""
-    functions = close_unawaited(record)
-    if functions:
+    calls = close_unawaited(record)
+    if calls:
+        method = calls[0].partition("(")[0]
         raise TypeError(
-            f"ctx.call({functions[0]!r:.200}, ...) was not awaited, and so was not made: write "
-            "`await ctx.call(...)`, or give it to asyncio.gather and await that"
+            f"{calls[0]} was not awaited, and so was not made: write `await {method}(...)`, or "
+            "give it to asyncio.gather and await that"
         )
+
+
+def _text(call: Any) -> str:
+    """Return a call as the job's author wrote it."""
+    written = call.cr_frame.f_locals
+    keep = f"{written['keep']!r}, " if "keep" in written else ""
+    return f"{call.__qualname__}({keep}{written['fn']!r:.200}, ...)"
 
 
 def _is_new(call: Any) -> bool:

@@ -24,6 +24,7 @@ from forebay_engine.execution.declared_state import (
 from forebay_engine.execution.descriptor_equality import disagreement
 from forebay_engine.execution.engine_interface import StateHost
 from forebay_engine.execution.guarded_table import guarded
+from forebay_engine.execution.kept_calls import KeptCalls
 from forebay_engine.execution.record_calls import RecordCalls
 from forebay_engine.execution.record_keys import RecordKeys
 from forebay_engine.execution.record_methods import (
@@ -62,6 +63,7 @@ from forebay_state_api.errors import (
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.functions import Function, called
+from forebay_state_api.metrics.calls import CallMetrics
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 from forebay_state_api.settings import EngineSettings
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from forebay_engine.execution.record_methods import RecordMethod
     from forebay_engine.isolation.failed_record import ErrorRows
     from forebay_engine.isolation.journal import Journal
+    from forebay_engine.journal.call_journal import CallJournal
     from forebay_engine.operator_state.subtask_state import OperatorState
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
@@ -109,6 +112,7 @@ class Engine:
         subtask_metrics: SubtaskMetrics | None = None,
         query: str = "",
         lend_loop: Callable[[], LentLoop] | None = None,
+        call_journal: CallJournal | None = None,
     ) -> None:
         """``operator_state`` belongs to ``function``; without it there is only keyed state.
 
@@ -117,7 +121,8 @@ class Engine:
         clocks of timers; default: ``now_us`` and no watermark.
         With ``error_rows`` records fail alone; without it a failure fails the micro-batch.
         ``query`` is the query in idempotency keys. ``lend_loop`` lends the loop for coroutines of
-        plain methods; without it they have the loop of this thread.
+        plain methods; without it they have the loop of this thread. ``call_journal`` keeps the
+        answers of ``ctx.kept_call``, which is refused without it.
         """
         self.function = function
         self.operator_state = operator_state
@@ -177,6 +182,7 @@ class Engine:
         self.scheduler.bind_namespace = self.states.bind
         self.scheduler.describe = self._user_code.where
         self._calls: RecordCalls | None = None
+        self._call_journal = call_journal
         self._serve(context, query)
 
     def _serve(self, context: RuntimeContext, query: str) -> None:
@@ -186,6 +192,7 @@ class Engine:
         keys = RecordKeys(query, self.scheduler, self._name_of_side)
         context._idempotency_key = keys.of_current_record
         context._call = self._call
+        context._kept_call = KeptCalls(self.scheduler, self._call_journal, self._made).call
         context._broadcast = self._broadcast
         context.collect = self.rows_out.append
         context.timers = NoTimers(  # type: ignore[assignment] # all but its clocks raises an error
@@ -516,8 +523,13 @@ class Engine:
         return await self._calls.call(fn, args, kwargs)
 
     def call_figures(self) -> dict[str, float]:
-        """Return the figures of ``ctx.call``; empty if no call was made."""
-        return {} if self._calls is None else figures_of(self._calls.counted())
+        """Return the figures of calls; empty if no call was made or answered."""
+        if self._calls is None and self._call_journal is None:
+            return {}
+        counts = CallMetrics() if self._calls is None else self._calls.counted()
+        if self._call_journal is not None:
+            self._call_journal.count(counts)
+        return figures_of(counts) if counts.tries or counts.answered else {}
 
     # -- the broadcast input ------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
 from forebay_engine.execution.record_methods import timer_method
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics, commit_figures
 from forebay_engine.execution.task_clients import TaskClients, open_clients
+from forebay_engine.journal.call_journal import CallJournal
 from forebay_engine.operator_state.subtask_state import OperatorState
 from forebay_engine.stored.restore import check_complete, check_matched, convert, default_options
 from forebay_engine.stored.sibling_caches import SiblingCaches
@@ -84,6 +85,7 @@ class Subtask:
     errors of `OperatorVersions.begin` and `StateBackend.open`, after releasing everything.
     ``lend_loop`` lends the first coroutine of a plain method a loop, whose thread is to run the
     subtask from then on, as `awaits_anything` says; without it there is the loop of this thread.
+    Without ``use_kept_answers``, ``ctx.kept_call`` finds none of the answers that are kept.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Subtask:
         error_rows: ErrorRows | None = None,
         subtask_metrics: SubtaskMetrics | None = None,
         lend_loop: Callable[[], LentLoop] | None = None,
+        use_kept_answers: bool = True,
     ) -> None:
         self.task = task
         self.subtask_metrics = subtask_metrics or SubtaskMetrics()
@@ -130,6 +133,7 @@ class Subtask:
         self._lateness_us = lateness_us
         self._error_rows = error_rows
         self._lend_loop = lend_loop
+        self._call_journal = self._new_call_journal(use=use_kept_answers)
         self._seen_us: dict[int, int] = {}
         self._clocks: TimerClocks | None = None
         self._making: TaskVersion | None = None
@@ -268,6 +272,8 @@ class Subtask:
             if engine is not None:
                 engine.close(failed=failed)
         finally:
+            if self._call_journal is not None:
+                self._call_journal.close()
             if backend is not None:
                 backend.close()
             if clients is not None:
@@ -338,8 +344,10 @@ class Subtask:
     def _begin_version(self) -> TaskVersion | None:
         if self._versions is None:
             return None
-        task = self.task
-        return self._versions.begin(
+        task, journal = self.task, self._call_journal
+        assert journal is not None
+        journal.list_early()
+        making = self._versions.begin(
             batch_id=task.batch_id,
             subtask=task.subtask,
             parallelism=task.parallelism,
@@ -355,6 +363,15 @@ class Subtask:
             checkpoint=task.checkpoint,
             every_clock=self._lateness_us is not None,
         )
+        journal.begin(making.coordinates)
+        return making
+
+    def _new_call_journal(self, *, use: bool) -> CallJournal | None:
+        if self._versions is None:
+            return None
+        version, batch_ms = self.task.batch_id + 1, self._batch_ms
+        storage = self._versions.storage
+        return CallJournal(storage, version=version, batch_ms=batch_ms, use=use)
 
     @property
     def _batch_ms(self) -> int:
@@ -438,6 +455,7 @@ class Subtask:
             subtask_metrics=self.subtask_metrics,
             query=task.query or task.run.keyed_uuid,
             lend_loop=self._lend_loop,
+            call_journal=self._call_journal,
         )
 
     def _times(self) -> TimerClocks | None:
@@ -495,8 +513,12 @@ class Subtask:
             return None, None
         operator_state = engine.operator_state
         content = OperatorStateContent() if operator_state is None else operator_state.content()
-        clock = self.subtask_metrics.clock
+        clock, journal = self.subtask_metrics.clock, self._call_journal
+        assert journal is not None
+        journal.end()
         committed = engine.backend.commit(self._making.version)
+        # A sink may fail after all manifests: Spark then repeats the micro-batch.
+        journal.finish()
 
         def metrics() -> dict[str, Any]:
             clock.switch(Phase.COMMIT_MANIFEST)

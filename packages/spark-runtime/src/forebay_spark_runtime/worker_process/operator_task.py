@@ -88,6 +88,7 @@ class OperatorTask:
             error_rows=error_rows,
             subtask_metrics=self._subtask_metrics,
             lend_loop=lend_loop,
+            use_kept_answers=settings["use-kept-answers"],
         )
 
     def commit(self, subtask: Subtask) -> SubtaskReport:

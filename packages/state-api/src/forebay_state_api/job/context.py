@@ -64,6 +64,7 @@ class RuntimeContext:
         "_declare",
         "_group",
         "_idempotency_key",
+        "_kept_call",
         "_key",
         "_max_parallelism",
         "_namespace",
@@ -107,6 +108,7 @@ class RuntimeContext:
         self._declare: Callable[[StateDescriptor], Any]
         self._idempotency_key: Callable[[], str]
         self._call: Callable[..., Coroutine[Any, Any, Any]]
+        self._kept_call: Callable[..., Coroutine[Any, Any, Any]]
         self._set_namespace: Callable[[Any], None]
 
     @property
@@ -149,6 +151,24 @@ class RuntimeContext:
         rate; such waits do not count in its time limits.
         """
         return self._call(fn, args, kwargs)
+
+    def kept_call(
+        self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        """Call as `call` does, and keep the answer while the micro-batch may be repeated.
+
+        A repeated micro-batch gets it back from storage instead of making the call: same name, key,
+        namespace and arguments. Equal calls of a key are numbered in the order in which they are
+        written. A call that is not found is made.
+
+        :param name: a name of your own. Another one finds nothing: change it with the prompt.
+        :param args: all that the call asks, as plain values; ``ctx`` does not count. A closure over
+            values of the record is refused.
+
+        The answer is a plain value, too, and the function gets it as a repetition would. One that
+        ``on_result`` refuses is not kept.
+        """
+        return self._kept_call(name, fn, args, kwargs)
 
     def set_current_namespace(self, namespace: Any) -> None:
         """Set the namespace of all later accesses of this record.

@@ -34,6 +34,15 @@ class CallMetrics:
         "Second calls that were started because the first one took long.", key="call_hedges"
     )
     hedges_won: int = metric("Second calls that answered first.", key="call_hedges_won")
+    answered: int = metric(
+        "Calls that were not made, because an earlier attempt of the micro-batch had kept the "
+        "answer.",
+        key="call_answered",
+    )
+    kept_bytes: int = metric("Bytes of answers that were kept.", key="call_kept_bytes")
+    dropped: int = metric(
+        "Answers that were not kept, because storage was slow or failed.", key="call_dropped"
+    )
     in_flight_max: int = metric(
         "The most calls at one time in one task.", key="calls_in_flight_max", add=max
     )

@@ -178,6 +178,7 @@ CORE: Final = (
         maximum=MOST_RETENTION,
     ),
     Setting("progress-figures", bool, True, "Show figures in query.lastProgress."),  # noqa: FBT003
+    Setting("use-kept-answers", bool, True, "Whether repeated micro-batches use kept answers."),  # noqa: FBT003
     Setting("janitor.min-age", DURATION, "1h", "Nothing younger is ever deleted."),
     RETRY_BUDGET,
     Setting(

@@ -12,6 +12,7 @@
         data/<inverted version>/compaction-<random>/claim
         data/<inverted version>/compaction-<random>/run-<random>/<what one run writes>
         data/<inverted version>/compaction-<random>/result
+        data/<inverted version>/calls/<time>-<first>-<last>-<epoch>-<run key>-<attempt>-<number>
         pins/<version>-<id>-<lease>-<renewal>
         savepoints/<name>
         history/<inverted newest version>-<inverted oldest version>-<digest>
@@ -36,7 +37,7 @@ from typing import Final, Self
 import attrs
 
 from forebay_engine.versions.format.figures import MOST_CHARACTERS, NONE, Figures
-from forebay_state_api.contract.file_names import inverted
+from forebay_state_api.contract.file_names import DATA, inverted, version_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -212,3 +213,56 @@ def final_mark(name: str) -> tuple[int, str] | None:
     """Return the version of a mark, and its run; ``None`` if the name is not a mark's."""
     match = _FINAL.fullmatch(name)
     return match and (int(match[1]), match[2])
+
+
+@attrs.frozen(kw_only=True)
+class AnswersName:
+    """The name of an object with answers of calls; no manifest names it."""
+
+    version: int
+    """The version that the micro-batch makes."""
+    batch_ms: int
+    """The batch's time in the query's checkpoint; 0 if unknown."""
+    range: KeyGroupRange
+    """The key groups of the task; of an ordered wait its partition alone."""
+    epoch: int
+    run_key: str
+    attempt_id: int
+    number: int = 0
+    """The number of the object among those of its attempt, from 0."""
+
+    def text(self) -> str:
+        """Return the object's name."""
+        groups = f"{self.range.start}-{self.range.end}"
+        made = f"{self.epoch}-{self.run_key}-{self.attempt_id}-{self.number}"
+        return f"{answers_folder(self.version)}/{self.batch_ms}-{groups}-{made}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Parse a name that `text` made; return ``None`` for any other name."""
+        match = _ANSWERS.fullmatch(name)
+        version = None if match is None else version_of(match[1])
+        if match is None or version is None:
+            return None
+        batch_ms, start, end, epoch = map(int, match.group(2, 3, 4, 5))
+        if start > end:
+            return None
+        return cls(
+            version=version,
+            batch_ms=batch_ms,
+            range=KeyGroupRange(start, end),
+            epoch=epoch,
+            run_key=match[6],
+            attempt_id=int(match[7]),
+            number=int(match[8]),
+        )
+
+
+_ANSWERS: Final = re.compile(
+    rf"{DATA}/([0-9a-f]{{12}})/calls/(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f]{{16}})-(\d+)-(\d+)"
+)
+
+
+def answers_folder(version: int) -> str:
+    """Return the folder of the answers of calls of the micro-batch that makes ``version``."""
+    return f"{DATA}/{inverted(version)}/calls"
