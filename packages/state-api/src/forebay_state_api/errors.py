@@ -1,10 +1,10 @@
 """Every error that Forebay raises, grouped by who must act.
 
 One root, `ForebayError`; below it the job's author (`ConfigurationError`, `StateAccessError`,
-`StateMigrationError`, `FunctionError`, `OutputSchemaError`), the operator of the job
-(`CorruptStateError`, `StorageError`, `NoThreadError`, `FencedError`), readers of state from outside
-(`VersionGoneError`, `AbandonedTimelineError`), and the author of a plugin (`PluginError`). Misuse
-for which Python has an exception stays a `ValueError` or a `TypeError`.
+`StateMigrationError`, `ColumnValueError`, `FunctionError`, `OutputSchemaError`), the operator of
+the job (`CorruptStateError`, `StorageError`, `NoThreadError`, `FencedError`), readers of state from
+outside (`VersionGoneError`, `AbandonedTimelineError`), and the author of a plugin (`PluginError`).
+Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from forebay_state_api.user_frames import encodable, users_frames
 
 __all__ = [
     "AbandonedTimelineError",
+    "ColumnValueError",
     "ConfigurationError",
     "CorruptStateError",
     "FencedError",
@@ -115,6 +116,14 @@ class IncompatibleTypeError(StateMigrationError):
     def _message(self) -> str:
         """Return both types and the reason."""
         return f"stored as {self.stored}, declared as {self.declared}: {self.reason}"
+
+
+class ColumnValueError(ForebayError):
+    """A stored value has no place in the columns of a batch function.
+
+    Who acts: the job's author. A function on single records reads the value, and may replace it;
+    the message names state, key and value.
+    """
 
 
 class CorruptStateError(ForebayError):

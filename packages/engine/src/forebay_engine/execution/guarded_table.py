@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from forebay_state_api.contract.backend import Scan, Table
+from forebay_state_api.contract.backend import Scan, Table, TableSpec
 from forebay_state_api.contract.changes import Changes, Space
 from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.errors import ForebayError, PluginError
@@ -19,6 +19,9 @@ from forebay_state_api.metrics.phases import Phase
 
 if TYPE_CHECKING:
     from forebay_engine.execution.engine_interface import StateHost
+    from forebay_state_api.contract.columns import CellColumns, EncodedKeys, NamespaceColumns
+
+T = TypeVar("T")
 
 Fail = Callable[[Exception], None]
 """Fails the micro-batch with one of our own errors, also if user code catches it."""
@@ -60,16 +63,31 @@ class GuardedTable(Table):
     def export(self, keys: int) -> Iterator[Changes]:
         return self._table.export(keys)
 
+    def get_columns(self, spec: TableSpec, namespace: Any, keys: EncodedKeys) -> CellColumns:
+        return self._measured(len(keys), lambda: self._table.get_columns(spec, namespace, keys))
+
+    def apply_columns(
+        self, spec: TableSpec, namespace: Any, keys: EncodedKeys, cells: CellColumns
+    ) -> None:
+        with guarded(self._fail, "a write"):
+            self._table.apply_columns(spec, namespace, keys, cells)
+
+    def export_columns(self, spec: TableSpec, keys: int) -> Iterator[NamespaceColumns]:
+        return self._table.export_columns(spec, keys)
+
     def _timed(
         self, read: Callable[[Any, Sequence[Any]], list[Any]], namespace: Any, asked: Sequence[Any]
     ) -> list[Any]:
+        return self._measured(len(asked), lambda: read(namespace, asked))
+
+    def _measured(self, cells: int, read: Callable[[], T]) -> T:
         started = perf_counter()
         try:
             with guarded(self._fail):
-                return read(namespace, asked)
+                return read()
         finally:
             seconds, subtask_metrics = perf_counter() - started, self._host.subtask_metrics
-            subtask_metrics.note_access(self._state, seconds, len(asked))
+            subtask_metrics.note_access(self._state, seconds, cells)
             if self._host.scheduler.is_task_thread():
                 subtask_metrics.clock.count(Phase.STATE_WAIT, seconds)
 

@@ -33,12 +33,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 import attrs
 
 from forebay_state_api.codecs.wrapping_codecs import stamped_codec
-from forebay_state_api.contract.changes import Changes, Shape, Space
+from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges, Shape, Space
 from forebay_state_api.contract.files import CommittedState, ParentState
 from forebay_state_api.contract.key_range import KeyRange
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.contract.columns import CellColumns, EncodedKeys, NamespaceColumns
     from forebay_state_api.contract.compaction_service import CompactionService
     from forebay_state_api.contract.expiry import Expiry
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -109,6 +110,10 @@ class TableSpec:
 
     Like ``compaction_expiry``, it is not part of the description.
     """
+    columns: bool = False
+    """Whether the run reads and writes this point table by columns (`Table.get_columns`). A backend
+    may hold it by columns in memory then; nothing stored differs. Its spaces may be incomplete,
+    also of a resident backend. Not part of the description: a job may restart with either."""
     generations: Sequence[Mapping[str, Any]] = ()
     """The declarations of value and user key since the state was first stored: one for each change
     of a type, the current one last; empty if they are unknown. `reader_of` needs them."""
@@ -316,6 +321,51 @@ class Table(abc.ABC):
         about ``keys`` of them in each item, in any order, as `Changes.whole` builds them. Called on
         the task thread; nothing is applied until the iteration ends. May block.
         """
+
+    def get_columns(self, spec: TableSpec, namespace: Any, keys: EncodedKeys) -> CellColumns:
+        """Return the cells of ``keys`` in a point table, in order, in arrays of the caller's own.
+
+        ``spec`` is that of the table, here and below. Expired cells are among them, with their
+        times. Raises `ColumnValueError` for a value that the columns of its type cannot hold.
+        By default this and the next two methods go through those for single cells.
+        """
+        from forebay_state_api.contract.columns import CellColumns
+
+        decoded, space = keys.decoded(spec.key), self.space(namespace)
+        if space.complete:
+            cells = [space.cells.get(key, ABSENT) for key in decoded]
+        else:
+            pairs = zip(keys.groups.tolist(), decoded, strict=True)
+            cells = self.get_many(namespace, [*pairs])
+        return CellColumns.of(spec.value, decoded, cells, ttl=spec.ttl)
+
+    def apply_columns(
+        self, spec: TableSpec, namespace: Any, keys: EncodedKeys, cells: CellColumns
+    ) -> None:
+        """Apply writes to a point table; each key occurs once. Otherwise as `apply`.
+
+        It changes the cells of a resident table, too. A micro-batch uses a namespace of a table
+        either by columns or by single cells.
+        """
+        decoded, values = keys.decoded(spec.key), cells.cells(spec.value)
+        space = self.space(namespace)
+        for key, value in zip(decoded, values, strict=True):
+            if space.complete and value is not ABSENT:
+                space.cells[key] = value
+            else:
+                space.cells.pop(key, None)
+        points = PointChanges(decoded, keys.groups.tolist(), values)
+        self.apply(Changes(points={namespace: points}))
+
+    def export_columns(self, spec: TableSpec, keys: int) -> Iterator[NamespaceColumns]:
+        """Yield all cells of a point table, as `export` does. Raises as `get_columns` does."""
+        from forebay_state_api.contract.columns import CellColumns, EncodedKeys
+
+        for changes in self.export(keys):
+            for namespace, points in changes.points.items():
+                encoded = EncodedKeys.of(spec.key, points.keys, points.groups)
+                cells = CellColumns.of(spec.value, points.keys, points.values, ttl=spec.ttl)
+                yield namespace, encoded, cells
 
     def keys(self, namespace: Any, page_size: int) -> Iterator[list[Any]]:
         """Yield the keys with a cell in ``namespace``, in lists of at most ``page_size``.
