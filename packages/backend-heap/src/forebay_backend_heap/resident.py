@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Resident:
-    """The tables of a range: declared ones decoded to objects, others as the sections read."""
+    """The tables of a range: declared ones decoded to objects, others as sections of files."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self.groups = groups

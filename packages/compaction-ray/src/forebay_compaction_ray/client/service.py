@@ -188,7 +188,10 @@ class RemoteCompactionService(CompactionService):
             return tracked, True
 
     def _end(self, job_id: str, tracked: TrackedJob | None) -> None:
-        """End a job here and, on another thread, at its gateway, or at all if that is unknown."""
+        """End a job here and, on another thread, at its gateway, or at all gateways.
+
+        All are asked if it is not known which one has the job.
+        """
         if tracked is not None:
             tracked.advance(Event.UNWANTED)
         address = "" if tracked is None else tracked.address
