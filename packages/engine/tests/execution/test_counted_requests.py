@@ -66,9 +66,14 @@ def test_a_subtask_reports_each_request_that_the_server_got(
 
 def test_a_request_that_fails_for_good_counts_each_try(server: Any) -> None:
     counts = RequestCounts()
-    options = {**server.options, "retry-budget": 0.01}
-    storage = counted(open_storage(server.url("state"), options), counts).child("below")
-    server.busy = lambda _: True
-    with pytest.raises(StorageError, match="tried"):
+    storage = counted(open_storage(server.url("state"), server.options), counts).child("below")
+
+    def busy_twice(_: str) -> bool:
+        if server.seen.count("get") == 2:
+            server.refused.add("get")
+        return True
+
+    server.busy = busy_twice
+    with pytest.raises(StorageError, match="tried 3 times"):
         storage.get("a")
-    assert counts.by_kind()["get"] == server.seen.count("get") > 1
+    assert counts.by_kind()["get"] == server.seen.count("get") == 3

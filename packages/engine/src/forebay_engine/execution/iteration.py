@@ -11,9 +11,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay_engine.execution.request_futures import AnsweredRead
 from forebay_state_api.contract.backend import Scan
 from forebay_state_api.contract.key_range import KeyRange
-from forebay_state_api.job.futures import AnsweredRead, StateFuture
+from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.iterators import StateIterator
 
 if TYPE_CHECKING:

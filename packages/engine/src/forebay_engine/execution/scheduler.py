@@ -43,23 +43,21 @@ from forebay_engine.execution.read_requests import (
 from forebay_engine.execution.record import Record
 from forebay_engine.execution.record_deadlines import RecordDeadlines, RecordTimeoutError
 from forebay_engine.execution.record_steps import RecordSteps
+from forebay_engine.execution.request_futures import (
+    Answered,
+    AnsweredRead,
+    Done,
+    Ordered,
+    OrderedDone,
+    ReadPromise,
+)
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.execution.waiting_lines import awaited_by, where_it_waits
 from forebay_state_api.errors import FunctionError, StateAccessError
 from forebay_state_api.job.asyncio_future import wait_of_task
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
-from forebay_state_api.job.futures import (
-    LAST,
-    Answered,
-    AnsweredRead,
-    Done,
-    Ordered,
-    OrderedDone,
-    Promise,
-    ReadPromise,
-    StateFuture,
-)
+from forebay_state_api.job.futures import LAST, Promise, StateFuture
 from forebay_state_api.job.record_scope import enter_scheduler
 from forebay_state_api.metrics.engine import EngineMetrics
 

@@ -15,6 +15,7 @@ from forebay_engine.execution import cancelling
 from forebay_engine.execution.awaitables import Scope, raise_unread
 from forebay_engine.execution.awaited_calls import close_unawaited, raise_unawaited
 from forebay_engine.execution.record_deadlines import RecordDeadlines, RecordTimeoutError
+from forebay_engine.execution.request_futures import Dropped
 from forebay_engine.execution.scheduler import FRESH, Scheduler
 from forebay_engine.isolation.failed_record import (
     SHOWN_FAILURES,
@@ -25,7 +26,6 @@ from forebay_engine.isolation.failed_record import (
 )
 from forebay_engine.isolation.journal import Journal, undo
 from forebay_state_api.job.future_errors import failed_record_error
-from forebay_state_api.job.futures import Dropped
 
 
 class IsolatingScheduler(Scheduler):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from forebay_engine.execution.iteration import Content, PagedIteration, identity, load_whole
+from forebay_engine.execution.request_futures import AnsweredRead
 from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, Space
-from forebay_state_api.job.futures import AnsweredRead, StateFuture
+from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.iterators import StateIterator
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ import copy
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay_engine.execution.request_futures import ReadPromise
 from forebay_engine.states.base import BoundTable
 from forebay_engine.states.mergeable import MergeableState
 from forebay_engine.states.value import PointState
 from forebay_state_api.contract.changes import ABSENT, Space
 from forebay_state_api.job.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
-from forebay_state_api.job.futures import ReadPromise, StateFuture
+from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.states import AggregatingState, ReducingState
 
 if TYPE_CHECKING:

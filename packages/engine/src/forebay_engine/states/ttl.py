@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_engine.execution.iteration import Content, ScannedContent, identity
+from forebay_engine.execution.request_futures import ReadPromise
 from forebay_engine.states.base import BoundTable, KeyedState
 from forebay_engine.states.list import KeyedListState
 from forebay_engine.states.map import EntriesState
@@ -20,7 +21,7 @@ from forebay_engine.states.reducing import MergingState
 from forebay_engine.states.value import KeyedValueState
 from forebay_engine.timers.watermark import NEVER
 from forebay_state_api.contract.changes import ABSENT, Space
-from forebay_state_api.job.futures import ReadPromise, StateFuture
+from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.iterators import StateIterator
 from forebay_state_api.job.ttl import StateTtlConfig, StateVisibility, UpdateType
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+from forebay_engine.execution.request_futures import AnsweredRead
 from forebay_engine.states.answers import put_cell_under
 from forebay_engine.states.base import BoundTable, KeyedState
 from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.job.futures import AnsweredRead, StateFuture
+from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.states import ValueState
 
 if TYPE_CHECKING:
