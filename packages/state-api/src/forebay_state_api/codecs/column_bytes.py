@@ -10,7 +10,14 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from forebay_state_api.codecs.columns import Array, Column, Texts, copy_spans, offsets_of
+from forebay_state_api.codecs.columns import (
+    Array,
+    Column,
+    Texts,
+    copy_spans,
+    first_not_utf8,
+    offsets_of,
+)
 from forebay_state_api.codecs.plain import EXT_DATE
 
 _NIL, _FALSE, _TRUE, _FLOAT, _DATE = 0xC0, 0xC2, 0xC3, 0xCB, 0xD6
@@ -223,7 +230,7 @@ def _unpacked_uniform(
 ) -> tuple[Column, ...] | None:
     """Read cells that have the same heads and widths, without Python objects."""
     count, start = _count(data)
-    if not count or not _ARRAYS.keys() >= set(kinds):
+    if not count:
         return None
     head = array_head(len(kinds)) if tuples else b""
     fields: list[tuple[str, Any]] = [("head", f"V{len(head)}")] if head else []
@@ -232,9 +239,12 @@ def _unpacked_uniform(
         first = data[at] if at < len(data) else _NIL
         fields.append((f"h{number}", "u1"))
         at += 1
-        if first in _HEADS.get(kind, ()):
-            fields.append((f"v{number}", _LAYOUTS[first]))
-            at += np.dtype(fields[-1][1]).itemsize
+        after: Any = _LAYOUTS[first] if first in _HEADS.get(kind, ()) else None
+        if kind == "str" and 0xA0 < first < 0xC0:  # noqa: PLR2004 - the heads of short texts
+            after = f"V{first & 0x1F}"
+        if after is not None:
+            fields.append((f"v{number}", after))
+            at += np.dtype(after).itemsize
     layout = np.dtype(fields)
     if len(data) - start != count * layout.itemsize:
         return None
@@ -252,6 +262,8 @@ def _uniform_column(kind: str, cells: Array, number: int) -> Column | None:
     if f"v{number}" in (cells.dtype.names or ()):
         values = cells[f"v{number}"]
         same = (heads == heads[0]).all()
+        if kind == "str":
+            return _equally_long(values) if same else None
         if kind == "date":
             same = same and (values["ext"] == EXT_DATE).all()
             values = values["value"].astype(np.int64) - _EPOCH
@@ -263,6 +275,13 @@ def _uniform_column(kind: str, cells: Array, number: int) -> Column | None:
         values = heads.view(np.int8)
         same = kind == "int64" and (values >= -32).all()  # noqa: PLR2004 - msgpack's own bound
     return Column(values.astype(_ARRAYS[kind])) if same else None
+
+
+def _equally_long(parts: Array) -> Column | None:
+    """Return the column of texts of one length; ``None`` if they are not UTF-8."""
+    data = np.frombuffer(parts.tobytes(), np.uint8)
+    texts = Texts(np.arange(len(parts) + 1) * parts.dtype.itemsize, data)
+    return Column(texts) if first_not_utf8(texts) is None else None
 
 
 def _unpacked_objects(

@@ -46,6 +46,13 @@ class Texts:
         lengths = np.fromiter(map(len, parts), np.int64, len(parts))
         return cls(offsets_of(lengths), np.frombuffer(b"".join(parts), np.uint8), binary)
 
+    @classmethod
+    def joined(cls, several: Sequence[Texts]) -> Self:
+        """Return the texts of ``several``, one after the other."""
+        lengths = np.concatenate([texts.lengths for texts in several])
+        data = [texts.data[int(texts.offsets[0]) : int(texts.offsets[-1])] for texts in several]
+        return cls(offsets_of(lengths), np.concatenate(data), several[0].binary)
+
     @property
     def lengths(self) -> Array:
         """The bytes of each."""
@@ -64,6 +71,10 @@ class Texts:
         data, ends = self.data.tobytes(), self.offsets.tolist()
         return [data[start:end] for start, end in pairwise(ends)]
 
+    def part(self, position: int) -> bytes:
+        """Return the bytes of one of them."""
+        return self.data[self.offsets[position] : self.offsets[position + 1]].tobytes()
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -76,6 +87,17 @@ class Column:
     """By kind: bool, int64, float64, `Texts`, int64 (a date's days since 1970), or objects."""
     valid: Array | None = None
     """False for ``None``; without the array all values are valid."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Column]) -> Self:
+        """Return the values of several columns, one after the other."""
+        texts = [part.values for part in parts if isinstance(part.values, Texts)]
+        arrays = [part.values for part in parts if not isinstance(part.values, Texts)]
+        valid = None
+        if any(part.valid is not None for part in parts):
+            every = [np.ones(len(p), np.bool_) if p.valid is None else p.valid for p in parts]
+            valid = np.concatenate(every)
+        return cls(Texts.joined(texts) if texts else np.concatenate(arrays), valid)
 
     def take(self, index: Array) -> Column:
         """Return the values of some cells."""

@@ -14,6 +14,7 @@ import pytest
 
 _PARTS = (
     "cleanup",
+    "columns",
     "damage",
     "failing",
     "forks",
@@ -46,6 +47,7 @@ _PARTS = (
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from forebay_testing.backends.cleanup import CleanupTests
+from forebay_testing.backends.columns import ColumnTests, UnheldValueTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.failing import FailureTests
 from forebay_testing.backends.forks import ForkTests
@@ -84,6 +86,8 @@ class PropertyTests(StateMachineTests, OverlapTests):
 
 class StateBackendTests(
     TableTests,
+    ColumnTests,
+    UnheldValueTests,
     CommitTests,
     IteratorTests,
     KindTests,
