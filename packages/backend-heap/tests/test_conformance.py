@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from forebay_backend_heap import backend, snapshot
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.background_snapshots import SnapshotThread
 from forebay_backend_heap.cache import CACHE
+from forebay_state_api.contract.backend import Capability
+from forebay_state_api.contract.changes import Shape
 from forebay_testing import StateBackendTests, late_backend
 from forebay_testing.backends import PropertyTests
+from forebay_testing.backends.columns import ColumnTests, UnheldValueTests
 from forebay_testing.backends.generations import GenerationTests
 from forebay_testing.backends.janitor_pass import ClearingTests
 from forebay_testing.backends.replay import ReplayTests
+from forebay_testing.backends.rescale import RescaleTests
 from forebay_testing.backends.search import fresh_seed
+from forebay_testing.backends.tables import TableTests
 from forebay_testing.backends.timelines import TimelineTests
+from forebay_testing.backends.ttl import TtlTests
 from forebay_testing.backends.versions import VersionTests
 
 
@@ -51,6 +58,35 @@ class TestGenerations(OfHeap, GenerationTests):
     @pytest.fixture
     def backend_options(self):
         return {"snapshot-factor": 1.0}
+
+
+class ByColumns(HeapBackend):
+    """Holds the point tables of every run by columns."""
+
+    contract_version = HeapBackend.contract_version
+    capabilities = HeapBackend.capabilities & ~Capability.RESIDENT
+
+    def table(self, spec):
+        return super().table(attrs.evolve(spec, columns=spec.shape is Shape.POINT))
+
+
+class OfColumns(OfHeap):
+    @pytest.fixture
+    def backend_class(self):
+        return ByColumns
+
+
+class TestByColumns(OfColumns, TableTests, ColumnTests, TtlTests, ReplayTests, RescaleTests):
+    """Run what is about tables with point tables that are held by columns."""
+
+
+@pytest.mark.slow
+class TestAllByColumns(
+    OfColumns, *(part for part in StateBackendTests.__bases__ if part is not UnheldValueTests)
+):
+    """Run the kit with point tables that are held by columns; no run is by cells."""
+
+    backend_options = TestHeapBackend.backend_options
 
 
 class AtOnce:

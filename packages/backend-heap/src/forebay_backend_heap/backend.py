@@ -15,8 +15,8 @@ from forebay_backend_heap.file_chain import Chain, written_range
 from forebay_backend_heap.file_reader import Reader
 from forebay_backend_heap.options import HeapOptions
 from forebay_backend_heap.resident import Resident
+from forebay_backend_heap.resident_table import ResidentTable
 from forebay_backend_heap.snapshot import Writer, Written
-from forebay_backend_heap.table import HeapTable
 from forebay_state_api import CleanupIncrementally, KeyGroupRange
 from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
 from forebay_state_api.contract.changes import Changes, Shape
@@ -54,7 +54,7 @@ class HeapBackend(StateBackend):
         self._resident = resident
         self._version = opening.version
         self._closed = False
-        self._tables: dict[str, HeapTable] = {}
+        self._tables: dict[str, ResidentTable] = {}
         """The declared states' tables."""
         self._was_cached = False
         self._begun: SnapshotPlan | None = None
@@ -76,7 +76,7 @@ class HeapBackend(StateBackend):
         address = (opening.path, opening.range)
         CACHE.exchange(address, lambda copy: _caught_up(copy, opening), opening.cache_bytes)
 
-    def table(self, spec: TableSpec) -> HeapTable:
+    def table(self, spec: TableSpec) -> ResidentTable:
         self._check_readable(spec)
         table = _table(self._resident, spec, self._opening)
         if spec.name not in self._tables:
@@ -197,7 +197,7 @@ def _read(opening: Opening) -> Resident:
     return resident
 
 
-def _table(resident: Resident, spec: TableSpec, opening: Opening) -> HeapTable:
+def _table(resident: Resident, spec: TableSpec, opening: Opening) -> ResidentTable:
     """Return the table of a declared state; its sweeps resume where earlier ones stopped."""
     fresh = spec.name in resident.raw
     table = resident.table(spec)

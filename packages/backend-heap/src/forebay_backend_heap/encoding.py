@@ -20,9 +20,9 @@ from forebay_state_api.contract.changes import Shape
 CHUNK_CELLS: Final = 4096
 """Cells in a chunk: a reader of part of a file decodes at most this many in vain at each end."""
 
-_NAMESPACE: Final = codec_for(None, what="namespaces")
-_NUMBER: Final = "<u4"
-_TIME: Final = "<i8"
+NAMESPACE: Final = codec_for(None, what="namespaces")
+NUMBER: Final = "<u4"
+TIME: Final = "<i8"
 _NEVER: Final = (1 << 63) - 1
 """The time of content that never expires."""
 
@@ -87,7 +87,7 @@ def encode(
     """
     order = np.argsort(block.groups, kind="stable")
     distinct, counts = np.unique(block.groups, return_counts=True)
-    indexes = None if block.indexes is None else block.indexes[order].astype(_NUMBER)
+    indexes = None if block.indexes is None else block.indexes[order].astype(NUMBER)
     index = order.tolist()
     chunks = []
     for start in range(0, len(index), CHUNK_CELLS):
@@ -103,7 +103,7 @@ def encode(
         description=spec.description(),
         op=op,
         range=groups,
-        namespaces=tuple(map(_NAMESPACE.pack_one, block.namespaces)),
+        namespaces=tuple(map(NAMESPACE.pack_one, block.namespaces)),
         groups=distinct,
         counts=counts,
         chunks=tuple(chunks),
@@ -138,8 +138,8 @@ def _decoded(section: Section, reader: TableSpec, *, all_keys_first: bool) -> It
     start, stop = section.window()
     groups = np.repeat(section.groups, section.counts)
     with decoding(lambda _: section.where):
-        _check_counts(sum(chunk.cells for chunk in section.chunks), groups)
-        namespaces = [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
+        check_counts(sum(chunk.cells for chunk in section.chunks), groups)
+        namespaces = [NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
     at = 0
     unpacked: Iterable[_Keys] = (_keys(section, chunk, reader) for chunk in section.chunks)
     for chunk in [*unpacked] if all_keys_first else unpacked:
@@ -175,9 +175,9 @@ def _keys(section: Section, chunk: Chunk, reader: TableSpec) -> _Keys:
     columns = chunk.columns()
     with decoding(lambda _: section.where):
         several = len(section.namespaces) > 1
-        indexes = np.frombuffer(columns.pop(0), _NUMBER) if several else None
+        indexes = np.frombuffer(columns.pop(0), NUMBER) if several else None
         keys = reader.key.unpack(columns.pop(0))
-        _check_counts(chunk.cells, keys, *([] if indexes is None else [indexes]))
+        check_counts(chunk.cells, keys, *([] if indexes is None else [indexes]))
         _check_namespaces(section, indexes)
     return _Keys(chunk.cells, indexes, keys, columns)
 
@@ -188,11 +188,12 @@ def _contents(section: Section, chunk: _Keys, reader: TableSpec) -> list[Any]:
     columns = chunk.columns
     with decoding(lambda at: f"{section.where}{_of_key(reader, chunk.keys, columns, at)}"):
         contents = _unpacked(reader, section.op, columns)
-        _check_counts(chunk.cells, contents)
+        check_counts(chunk.cells, contents)
     return contents
 
 
-def _check_counts(cells: int, *parts: Sized) -> None:
+def check_counts(cells: int, *parts: Sized) -> None:
+    """Raise `ValueError` unless each of ``parts`` has a value for each of ``cells``."""
     found = sorted({len(part) for part in parts} - {cells})
     if found:
         raise ValueError(f"a column has {found[0]} values instead of {cells}")
@@ -211,7 +212,7 @@ def _of_key(
     if at is None or not keys:
         return ""
     if reader.shape is not Shape.POINT:
-        at = int(np.searchsorted(np.cumsum(np.frombuffer(columns[0], _NUMBER)), at, "right"))
+        at = int(np.searchsorted(np.cumsum(np.frombuffer(columns[0], NUMBER)), at, "right"))
     return f", key {keys[at]!r:.200}"
 
 
@@ -221,7 +222,7 @@ def oldest_time(section: Section, reader: TableSpec) -> int:
         return _NEVER
     skipped = len(section.namespaces) > 1
     at = skipped + {Shape.LIST: 2, Shape.MAP: 3}.get(reader.shape, 1)
-    times = [np.frombuffer(chunk.columns()[at], _TIME) for chunk in section.chunks]
+    times = [np.frombuffer(chunk.columns()[at], TIME) for chunk in section.chunks]
     return min((int(part.min()) for part in times if len(part)), default=_NEVER)
 
 
@@ -229,7 +230,7 @@ def _packed(spec: TableSpec, op: Operation, contents: list[Any]) -> list[bytes]:
     """Pack the contents of cells into columns."""
     if spec.shape is Shape.POINT:
         return _pack_values(spec, contents)
-    lengths = np.fromiter(map(len, contents), _NUMBER, len(contents)).tobytes()
+    lengths = np.fromiter(map(len, contents), NUMBER, len(contents)).tobytes()
     if spec.shape is Shape.LIST:
         return [lengths, *_pack_values(spec, [*chain.from_iterable(contents)])]
     user_keys = _pack_user_keys(spec, chain.from_iterable(contents))
@@ -243,18 +244,18 @@ def _unpacked(reader: TableSpec, op: Operation, columns: Sequence[memoryview]) -
     """Unpack columns: the inverse of `_packed`."""
     if reader.shape is Shape.POINT:
         return _unpack_values(reader, columns)
-    ends = np.cumsum(np.frombuffer(columns[0], _NUMBER), dtype=np.int64).tolist()
+    ends = np.cumsum(np.frombuffer(columns[0], NUMBER), dtype=np.int64).tolist()
     spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     if reader.shape is Shape.LIST:
         elements = _unpack_values(reader, columns[1:])
-        _check_counts(sum(ends[-1:]), elements)
+        check_counts(sum(ends[-1:]), elements)
         return [elements[span] for span in spans]
     addresses = _unpack_user_keys(reader, columns[1])
-    _check_counts(sum(ends[-1:]), addresses)
+    check_counts(sum(ends[-1:]), addresses)
     if op is Operation.REMOVE:
         return [addresses[span] for span in spans]
     values = _unpack_values(reader, columns[2:])
-    _check_counts(len(addresses), values)
+    check_counts(len(addresses), values)
     return [dict(zip(addresses[span], values[span], strict=True)) for span in spans]
 
 
@@ -262,14 +263,14 @@ def _pack_values(spec: TableSpec, values: list[Any]) -> list[bytes]:
     """Return one column of values; with TTL a column of last access times before it."""
     if not spec.ttl:
         return [spec.value.pack(values)]
-    times = np.fromiter(map(itemgetter(0), values), _TIME, len(values))
+    times = np.fromiter(map(itemgetter(0), values), TIME, len(values))
     return [times.tobytes(), spec.value.pack([*map(itemgetter(1), values)])]
 
 
 def _unpack_values(reader: TableSpec, columns: Sequence[memoryview]) -> list[Any]:
     if not reader.ttl:
         return reader.value.unpack(columns[0])
-    times = np.frombuffer(columns[0], _TIME).tolist()
+    times = np.frombuffer(columns[0], TIME).tolist()
     return [*zip(times, reader.value.unpack(columns[1]), strict=True)]
 
 

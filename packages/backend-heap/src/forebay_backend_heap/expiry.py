@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
+from forebay_state_api import KeyGroupRange
+from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import (
     ABSENT,
     Changes,
@@ -15,6 +18,8 @@ from forebay_state_api.contract.changes import (
     Shape,
 )
 from forebay_state_api.contract.expiry import Deadline
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -91,6 +96,16 @@ def _in_maps(
         if not entries:
             del cells[key]
     return Changes(maps={namespace: changes} if changes else {}), oldest_us
+
+
+def log_dropped(cells: int, spec: TableSpec, groups: KeyGroupRange) -> None:
+    """Log that a fold or a snapshot has dropped expired content of some cells."""
+    _log.debug(
+        "ttl: a fold or snapshot dropped expired parts of %d cells of state %r, groups %s",
+        cells,
+        spec.name,
+        groups,
+    )
 
 
 class Walk:

@@ -63,8 +63,8 @@ class Fold:
         return [
             section
             for name, found in self._expired.items()
-            for section in self._resident.dropping(
-                self._resident.tables[name], found.items(), self._deadlines[name].until_us
+            for section in self._resident.tables[name].drop(
+                found.items(), self._deadlines[name].until_us, self._resident.groups
             )
         ]
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-from forebay_backend_heap.encoding import encode
-from forebay_backend_heap.expiry import GroupedKeys
-from forebay_backend_heap.files import Operation, Section
+from forebay_backend_heap.column_encoding import UnheldValueError
+from forebay_backend_heap.column_table import ColumnTable
+from forebay_backend_heap.files import Section
 from forebay_backend_heap.gc_pause import paused
+from forebay_backend_heap.resident_table import ResidentTable
 from forebay_backend_heap.table import HeapTable
 from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.expiry import Deadline
-
-_log = logging.getLogger(__name__)
 
 
 class Resident:
@@ -23,7 +21,7 @@ class Resident:
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self.groups = groups
-        self.tables: dict[str, HeapTable] = {}
+        self.tables: dict[str, ResidentTable] = {}
         self.raw: dict[str, list[Section]] = {}
         self.size = 0
         """The estimate of its bytes after the last commit here; 0 if there was none."""
@@ -33,27 +31,25 @@ class Resident:
         with paused():
             for section in (section for sections in files for section in sections):
                 table = self.tables.get(section.table)
-                if table is not None and section.description == table.spec.description():
-                    table.replay([section])
+                if table is not None and _replayed(table, section):
                     continue
                 if table is not None:
-                    # The section has a newer declaration; the table's spec could lose part of it.
-                    self.raw[section.table] = self._encoded(self.tables.pop(section.table))
+                    self.raw[section.table] = table.everything(self.groups)
+                    del self.tables[section.table]
                 self.raw.setdefault(section.table, []).append(section)
 
-    def table(self, spec: TableSpec) -> HeapTable:
+    def table(self, spec: TableSpec) -> ResidentTable:
         """Return a declared state's table, decoding it if necessary.
 
         Raises `StateMigrationError`, and changes nothing, if stored state does not fit ``spec``.
         """
         held = self.tables.get(spec.name)
-        if held is not None and _interchangeable(held.spec, spec):
+        if held is not None and _serves(held, spec):
             held.spec = spec
             return held
-        sections = self.raw.get(spec.name, []) if held is None else self._encoded(held)
-        table = HeapTable(spec)
+        sections = self.raw.get(spec.name, []) if held is None else held.everything(self.groups)
         with paused():
-            table.replay(sections)
+            table = _decoded(spec, sections)
         self.tables[spec.name] = table
         self.raw.pop(spec.name, None)
         return table
@@ -64,30 +60,19 @@ class Resident:
         A snapshot folds all deltas, so both settings apply. Returns the sections that drop the same
         content from a copy of the previous version.
         """
-        return [
-            section
-            for table in self.tables.values()
-            for keys, until_us in _expiring(table, now_us)
-            for section in self.dropping(table, keys, until_us)
-        ]
-
-    def dropping(self, table: HeapTable, keys: GroupedKeys, until_us: int) -> list[Section]:
-        """Drop content as `HeapTable.drop`; return the sections that drop it elsewhere."""
-        dropped = table.drop(keys, until_us)
-        if len(dropped):
-            _log.debug(
-                "ttl: a fold or snapshot dropped expired parts of %d cells of state %r, groups %s",
-                len(dropped),
-                table.spec.name,
-                self.groups,
-            )
-        return [encode(table.spec, op, block, self.groups) for op, block in dropped.blocks()]
+        dropped: list[Section] = []
+        for table in self.tables.values():
+            spec = table.spec
+            if (expiry := spec.compaction_expiry or spec.snapshot_expiry) is not None:
+                deadline = Deadline(expiry, now_us, spec.compaction_clock_every)
+                dropped += table.clean_up(deadline, self.groups)
+        return dropped
 
     def bytes_by_state(self) -> dict[str, int]:
         """Return state → the bytes of its sections; a decoded table is encoded for that."""
         found = {name: sum(one.size for one in sections) for name, sections in self.raw.items()}
         for name, table in self.tables.items():
-            found[name] = sum(section.size for section in self._encoded(table))
+            found[name] = sum(section.size for section in table.everything(self.groups))
         return found
 
     def frozen(self) -> Resident:
@@ -106,23 +91,25 @@ class Resident:
 
     def compact_as(self, frozen: Resident) -> None:
         """Compact the indexes of groups as a frozen copy has done for its snapshot."""
-        for name in self.tables.keys() & frozen.tables.keys():
-            self.tables[name].compact_as(frozen.tables[name])
+        for name, table in self.tables.items():
+            copied = frozen.tables.get(name)
+            if isinstance(table, HeapTable) and isinstance(copied, HeapTable):
+                table.compact_as(copied)
 
     def snapshot(self, pause: Callable[[], object] = lambda: None) -> list[Section]:
         """Return sections of the whole state; calls ``pause`` before each chunk."""
         raw = [section for sections in self.raw.values() for section in sections]
-        return [*raw, *(s for t in self.tables.values() for s in self._encoded(t, pause))]
+        return [*raw, *(s for t in self.tables.values() for s in t.everything(self.groups, pause))]
 
     def delta(self) -> list[Section]:
         """Return sections of the changes since the last commit."""
         with paused():
-            return [section for table in self.tables.values() for section in self._changed(table)]
+            return [s for table in self.tables.values() for s in table.changed(self.groups)]
 
     @property
     def pending(self) -> int:
         """Number of cells changed since the last commit."""
-        return sum(len(table.pending) for table in self.tables.values())
+        return sum(table.pending_cells for table in self.tables.values())
 
     @property
     def cells(self) -> int:
@@ -135,36 +122,39 @@ class Resident:
             table.settled()
         self.raw = {name: [s.detached() for s in found] for name, found in self.raw.items()}
 
-    def _encoded(
-        self, table: HeapTable, pause: Callable[[], object] = lambda: None
-    ) -> list[Section]:
-        block = table.content()
-        sections = (
-            [] if block is None else [encode(table.spec, Operation.PUT, block, self.groups, pause)]
-        )
-        table.wrote(sections, everything=True)
-        return sections
 
-    def _changed(self, table: HeapTable) -> list[Section]:
-        blocks = table.pending.blocks()
-        sections = [encode(table.spec, op, block, self.groups) for op, block in blocks]
-        table.wrote(sections)
-        return sections
+def _replayed(table: ResidentTable, section: Section) -> bool:
+    """Apply a section to a table, if its spec and its columns lose nothing of it."""
+    if section.description != table.spec.description():
+        return False
+    try:
+        table.replay([section])
+    except UnheldValueError:
+        return False
+    return True
 
 
-def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[GroupedKeys, int]]:
-    """Yield all keys of a table with the time up to which their content has expired.
+def _decoded(spec: TableSpec, sections: list[Section]) -> ResidentTable:
+    """Return a table of the cells in ``sections``: by columns if the run reads it so."""
+    by_columns = ColumnTable.holds(spec)
+    if by_columns:
+        table = ColumnTable(spec)
+        try:
+            table.replay(sections)
+        except UnheldValueError:
+            pass  # the error, if there is one, is that of the table by cells
+        else:
+            return table
+    by_cells = HeapTable(spec)
+    by_cells.replay(sections)
+    by_cells.replaces_columns = by_columns
+    return by_cells
 
-    Yields them in parts if the clock is to be read in between.
-    """
-    spec = table.spec
-    expiry = spec.compaction_expiry or spec.snapshot_expiry
-    if expiry is None:
-        return
-    keys, start = [*table.grouped_keys()], 0
-    for cells, until_us in Deadline(expiry, now_us, spec.compaction_clock_every).steps(len(keys)):
-        yield keys[start : start + cells], until_us
-        start += cells
+
+def _serves(held: ResidentTable, spec: TableSpec) -> bool:
+    """Return whether a table that was made for another spec holds cells as one for ``spec``."""
+    by_columns = isinstance(held, ColumnTable) or held.replaces_columns
+    return by_columns is ColumnTable.holds(spec) and _interchangeable(held.spec, spec)
 
 
 def _interchangeable(held: TableSpec, spec: TableSpec) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from forebay_backend_heap.encoding import Block, decode, oldest_time
-from forebay_backend_heap.expiry import NEVER, GroupedKeys, Walk, expired_in
+from forebay_backend_heap.encoding import Block, decode, encode, oldest_time
+from forebay_backend_heap.expiry import NEVER, GroupedKeys, expired_in, log_dropped
 from forebay_backend_heap.files import Groups, Operation, Section
 from forebay_backend_heap.groups import GroupIndex
+from forebay_backend_heap.resident_table import ResidentTable
 from forebay_backend_heap.write_buffer import WriteBuffer
+from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
-from forebay_state_api.contract.backend import Scan, Table, TableSpec
+from forebay_state_api.contract.backend import Scan, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Shape, Space
+from forebay_state_api.contract.expiry import Deadline
 from forebay_state_api.contract.migration import reader_of
+from forebay_state_api.memory_sizes import table_size
 
 _MERGE_FROM: Final = 3
 """Sections that a point table reads at once, from which on it first merges all but the oldest.
@@ -31,22 +35,17 @@ class Cells(dict[Any, Any]):
     __slots__ = ()
 
 
-class HeapTable(Table):
+class HeapTable(ResidentTable):
     """A resident table: its spaces are complete, and are changed before `apply` is called."""
 
     def __init__(self, spec: TableSpec) -> None:
-        self.spec = spec
+        super().__init__(spec)
         self.pending = WriteBuffer()
         """Changes applied since the last commit."""
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
         self._copied_groups: GroupIndex | None = None
         """The index with which a frozen copy began."""
-        self._walk = Walk()
-        self._held_before = 0
-        self._removed = 0
-        self._left_off: int | None = None
-        """`swept` of an earlier process, until a sweep resumes there."""
 
     def space(self, namespace: Any) -> Space:
         space = self._spaces.get(namespace)
@@ -69,28 +68,14 @@ class HeapTable(Table):
         return HeapScan(content.items() if self.spec.shape is Shape.MAP and content else content)
 
     def apply(self, changes: Changes) -> None:
-        self._removed += self.pending.add(changes)
+        self.removed += self.pending.add(changes)
         for points in changes.points.values():
             self._groups.add(points.keys, points.groups)
         changed: Sequence[tuple[Any, Mapping[Any, ListChange | MapChange]]]
         changed = [*changes.lists.items(), *changes.maps.items()]
         for namespace, content in changed:
             self._groups.add(list(content), [change.group for change in content.values()])
-            self._removed += _drop_empty(self.space(namespace).cells, content)
-
-    def begin_count(self) -> None:
-        """Count new and removed cells from now on."""
-        self._held_before, self._removed = len(self), 0
-
-    @property
-    def removed(self) -> int:
-        """Cells that were deleted since `begin_count`."""
-        return self._removed
-
-    @property
-    def new(self) -> int:
-        """Cells that were created since `begin_count`, including cells that were deleted again."""
-        return len(self) - self._held_before + self._removed
+            self.removed += _drop_empty(self.space(namespace).cells, content)
 
     def export(self, keys: int) -> Iterator[Changes]:
         known = self._groups.as_dict()
@@ -105,10 +90,6 @@ class HeapTable(Table):
         return (keys[start : start + page_size] for start in range(0, len(keys), page_size))
 
     def replay(self, sections: Sequence[Section]) -> None:
-        """Apply sections of files, oldest first.
-
-        Raises `StateMigrationError` if the spec does not fit one of them.
-        """
         newest: dict[Any, dict[Any, Any]] = {}
         merging = self.spec.shape is Shape.POINT and len(sections) >= _MERGE_FROM
         for section in sections:
@@ -128,16 +109,13 @@ class HeapTable(Table):
         with decoding(lambda _: section.where):
             reader = reader_of(section.description, self.spec)
         block = decode(section, reader)
-        self.wrote([section])
+        self._wrote(self._oldest([section]))
         if section.op in (Operation.PUT, Operation.MERGE):
             self._groups.add(block.keys, block.groups)
         return block
 
     def frozen(self) -> HeapTable:
-        """Return a table of the same cells, which later changes of this one leave alone.
-
-        Values, elements and entries are shared: nobody changes them in place.
-        """
+        # Values, elements and entries are shared: nobody changes them in place.
         frozen = HeapTable(self.spec)
         frozen._groups = frozen._copied_groups = self._groups.copy()
         for namespace, space in self._spaces.items():
@@ -147,7 +125,6 @@ class HeapTable(Table):
         return frozen
 
     def thaw(self) -> None:
-        """Forget the cells, and keep what `compact_as` needs; for a frozen table."""
         self._spaces = {}
 
     def compact_as(self, frozen: HeapTable) -> None:
@@ -186,20 +163,12 @@ class HeapTable(Table):
                 break
             wanted -= len(keys)
             held = len(self)
-            changed += len(self.drop(keys, until_us))
+            changed += len(self._dropped(keys, until_us))
             self._groups.gone += held - len(self)
         return changed
 
-    @property
-    def swept(self) -> int:
-        """The start of the next sweep: the number of remaining keys that were swept already."""
-        if self._left_off is not None:
-            return self._left_off
+    def _passed(self) -> int:
         return max(0, self._groups.position - self._groups.gone)
-
-    @swept.setter
-    def swept(self, keys: int) -> None:
-        self._left_off = keys
 
     def _resume(self) -> None:
         """Resume where an earlier process stopped; called only when something may have expired."""
@@ -207,40 +176,61 @@ class HeapTable(Table):
         if keys or (keys is not None and self._groups.held > len(self)):
             self._groups.compact(self.all_cells(), keys)
 
-    def wrote(self, sections: Iterable[Section], *, everything: bool = False) -> None:
-        """Record the oldest time in sections that the table has read or written.
+    @property
+    def pending_cells(self) -> int:
+        return len(self.pending)
 
-        With ``everything`` the table holds nothing else.
-        """
-        if self.spec.ttl:
-            times = (oldest_time(section, self.spec) for section in sections)
-            record = self._walk.wrote_all if everything else self._walk.wrote
-            record(min(times, default=NEVER))
+    def changed(self, groups: KeyGroupRange) -> list[Section]:
+        sections = [encode(self.spec, op, block, groups) for op, block in self.pending.blocks()]
+        self._wrote(self._oldest(sections))
+        return sections
 
-    def drop(self, keys: GroupedKeys, until_us: int) -> WriteBuffer:
-        """Remove content whose time is ``until_us`` or older from the cells of some keys.
+    def everything(
+        self, groups: KeyGroupRange, pause: Callable[[], object] = lambda: None
+    ) -> list[Section]:
+        block = self.content()
+        sections = [] if block is None else [encode(self.spec, Operation.PUT, block, groups, pause)]
+        self._wrote(self._oldest(sections), everything=True)
+        return sections
 
-        Returns the changes, which are already applied.
-        """
+    def _oldest(self, sections: Iterable[Section]) -> int:
+        if not self.spec.ttl:
+            return NEVER
+        return min((oldest_time(section, self.spec) for section in sections), default=NEVER)
+
+    def clean_up(self, deadline: Deadline, groups: KeyGroupRange) -> list[Section]:
+        keys, start = [*self._groups.as_dict().items()], 0
+        dropped: list[Section] = []
+        for cells, until_us in deadline.steps(len(keys)):
+            dropped += self.drop(keys[start : start + cells], until_us, groups)
+            start += cells
+        return dropped
+
+    def drop(self, keys: GroupedKeys, until_us: int, groups: KeyGroupRange) -> list[Section]:
+        dropped = self._dropped(keys, until_us)
+        if len(dropped):
+            log_dropped(len(dropped), self.spec, groups)
+        return [encode(self.spec, op, block, groups) for op, block in dropped.blocks()]
+
+    def _dropped(self, keys: GroupedKeys, until_us: int) -> WriteBuffer:
+        """Remove expired content; return the changes, which are already applied."""
         dropped = WriteBuffer()
         for namespace, space in self._spaces.items():
             held = len(space.cells)
             changes, oldest_us = expired_in(self.spec.shape, namespace, space.cells, keys, until_us)
-            self._removed += held - len(space.cells)
+            self.removed += held - len(space.cells)
             self._walk.saw(oldest_us)
             dropped.add(changes)
             self.pending.add(changes)
         return dropped
 
-    def grouped_keys(self) -> GroupedKeys:
-        """Return all keys with their key groups."""
-        return self._groups.as_dict().items()
-
     def settled(self) -> None:
-        """Clear pending changes after a commit, and forget empty namespaces."""
         self.pending = WriteBuffer()
         if len(self._spaces) > 1:
             self._spaces = {n: s for n, s in self._spaces.items() if n is None or s.cells}
+
+    def memory_size(self) -> int:
+        return sum(map(table_size, self.all_cells()))
 
     def __len__(self) -> int:
         return sum(len(space.cells) for space in self._spaces.values())

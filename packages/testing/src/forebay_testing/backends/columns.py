@@ -1,4 +1,4 @@
-"""Reads and writes by columns, beside those of single cells, and over restarts."""
+"""Reads and writes by columns, compared with those of single cells, and over restarts."""
 
 from __future__ import annotations
 
