@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.data import TTL, Event
 from forebay_state_api import (
+    KeyedBatchFunction,
     KeyedProcessFunction,
     StateFuture,
     StateTtlConfig,
@@ -34,6 +35,23 @@ class CountSync(KeyedProcessFunction[str, Event, CountRow]):
         total += row.amount
         self.acc.update((count, total))
         return [(row.user, row.amount, count, total)]
+
+
+class CountColumns(KeyedBatchFunction):
+    """Counts in columns: one read and one write for all keys of a slice."""
+
+    def open(self, context: Any) -> None:
+        """Declare the state."""
+        self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int], default=(0, 0)))
+
+    def process_batch(self, rows: Any, ctx: Any) -> Any:
+        """Count and add."""
+        groups = ctx.groups
+        count, total = self.acc.get_many(groups)
+        count = groups.cumcount(count)
+        total = groups.cumsum(rows["amount"], total)
+        self.acc.put_many(groups, (groups.last(count), groups.last(total)))
+        return {"user": rows["user"], "amount": rows["amount"], "cnt": count, "total": total}
 
 
 class CountTtl(CountSync):
@@ -127,6 +145,21 @@ class CountChained(KeyedProcessFunction[str, Event, CountRow]):
             return self.acc.async_update((count, total))
 
         self.acc.async_value().then_compose(counted)
+
+
+class DedupColumns(KeyedBatchFunction):
+    """Emits the first event of each user in columns, and no further event within a day."""
+
+    def open(self, context: Any) -> None:
+        """Declare the state."""
+        self.seen = context.get_state(ValueStateDescriptor("seen", int, ttl=StateTtlConfig(TTL)))
+
+    def process_batch(self, rows: Any, ctx: Any) -> Any:
+        """Read for each key, write for the new ones."""
+        groups = ctx.groups
+        new = groups.invert(self.seen.contains_many(groups))
+        self.seen.put_many(groups, 1, where=new)
+        return rows.take(groups.first_rows(where=new))
 
 
 class DedupTtl(KeyedProcessFunction[str, Event, FirstRow]):

@@ -153,7 +153,7 @@ def _nothing_done(events: DataFrame, state_dir: Path, partitions: int = PARTITIO
     return stream.process(NothingDone(), OUTPUT)
 
 
-def _ours(form: str, output: str = OUTPUT, **arguments: Any) -> Build:
+def _ours(form: str, output: str = OUTPUT, *, method: str = "process", **arguments: Any) -> Build:
     def build(events: DataFrame, state_dir: Path, partitions: int = PARTITIONS) -> DataFrame:
         # Imported here, so that the peers' processes do not load our packages.
         from benchmarks import functions
@@ -168,7 +168,8 @@ def _ours(form: str, output: str = OUTPUT, **arguments: Any) -> Build:
             state_dir=str(state_dir),
             **arguments,
         )
-        return stream.process(getattr(functions, form)(), output)
+        made: DataFrame = getattr(stream, method)(getattr(functions, form)(), output)
+        return made
 
     return build
 
@@ -205,6 +206,11 @@ JOBS: Final[Mapping[str, Job]] = {
     job.name: job
     for job in (
         Job(name="ours-sync", about="keyed, plain function", build=_ours("CountSync")),
+        Job(
+            name="ours-columns",
+            about="keyed, batch function",
+            build=_ours("CountColumns", method="process_batch"),
+        ),
         Job(
             name="ours-sync-on-error",
             about='keyed, plain function, on_error="column"',
@@ -249,6 +255,11 @@ JOBS: Final[Mapping[str, Job]] = {
             name="ours-dedup-ttl",
             about="keyed, dedup with TTL, plain function",
             build=_ours("DedupTtl", FIRST_ROWS),
+        ),
+        Job(
+            name="ours-dedup-columns",
+            about="keyed, dedup with TTL, batch function",
+            build=_ours("DedupColumns", FIRST_ROWS, method="process_batch"),
         ),
         Job(
             name="tws-dedup-ttl",

@@ -33,7 +33,7 @@ from forebay_state_processor.reading import FollowOptions, Snapshot, open_state
 from forebay_state_processor.reading.snapshot import snapshot_of
 from forebay_state_processor.reading.version_choice import OperatorSource, reader_settings
 from forebay_testing import KeyedJob
-from forebay_testing.job import KeyedRow
+from forebay_testing.keyed_row import KeyedRow
 
 GROUPS: Final = 128
 PARALLELISM: Final = 4

@@ -34,7 +34,7 @@ LAYERS = {
     "forebay_engine": [
         "versions",
         "compaction calls journal",
-        "execution isolation operator_state states stored timers",
+        "columns execution isolation operator_state states stored timers",
         "plugin",
     ],
     "forebay_state_processor": [

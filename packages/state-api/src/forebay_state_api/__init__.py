@@ -53,6 +53,7 @@ if TYPE_CHECKING or not import_on_first_use(__name__):
     )
     from forebay_state_api.job.functions import (
         FlatMapFunction as FlatMapFunction,
+        KeyedBatchFunction as KeyedBatchFunction,
         KeyedBroadcastProcessFunction as KeyedBroadcastProcessFunction,
         KeyedCoProcessFunction as KeyedCoProcessFunction,
         KeyedProcessFunction as KeyedProcessFunction,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Unpack, cast
 
 from forebay_engine.execution.arguments import (
     ERROR_COLUMN,
@@ -27,6 +27,7 @@ from forebay_engine.execution.arguments import (
     checked_uid,
     event_time_missing_error,
 )
+from forebay_engine.execution.batch_functions import WHOLE, check_batch_function
 from forebay_engine.execution.pickling import naming_files, pickled_function, unpickled
 from forebay_engine.execution.record_calls import CallTry
 from forebay_engine.execution.record_methods import (
@@ -46,6 +47,7 @@ from forebay_engine.versions.format.epochs import list_epochs
 from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.descriptors import StateDescriptor
+from forebay_state_api.job.functions import KeyedBatchFunction
 from forebay_state_api.keys import canonical_key, key_group_of
 from forebay_state_api.metrics import total
 from forebay_state_api.metrics.engine import EngineMetrics
@@ -57,12 +59,17 @@ from forebay_testing.clock import set_for_tick
 from forebay_testing.fake_clients import with_calls, with_clients
 from forebay_testing.fresh_copies import fresh_copy
 from forebay_testing.input_rows import InputRows, column_names, extractor
-from forebay_testing.job import KeyedJob, KeyedRow
+from forebay_testing.job import KeyedJob
+from forebay_testing.keyed_row import KeyedRow
 from forebay_testing.late_reads import late_backend
 from forebay_testing.pending_writes import PendingWrites
 from forebay_testing.stored import Stored
 from forebay_testing.typed_reads import OperatorDescriptor, read_operator_state, read_state
 from forebay_testing.virtual_clock import VirtualClock
+
+if TYPE_CHECKING:
+    from forebay_engine.columns.outputs import Output
+    from forebay_testing.batches import Batches
 
 QUERY: Final = "harness"
 """The query id under which a harness keeps its state."""
@@ -128,6 +135,11 @@ class FunctionHarness:
         among the emitted rows, and with ``schema`` a row whose last field is the error.
     :param error_column: the name of that field; default: ``"error"``.
     :param error_limit: as for ``keyed``.
+    :param columns: whether ``fn`` runs as a batch function, on columns; default: whether it is a
+        `KeyedBatchFunction` only. It needs pyarrow.
+    :param cuts: a seed by which the rows of each subtask are cut into slices of a batch function.
+        Each micro-batch also runs in one slice, without a commit: that its output is the same is
+        checked. ``None`` makes no cuts. Default: 0.
 
     The other arguments are the settings of `EngineOverrides`. Raises
     `ConfigurationError` for invalid arguments, as ``keyed`` does.
@@ -162,8 +174,12 @@ class FunctionHarness:
         on_error: str = FAIL,
         error_column: str = ERROR_COLUMN,
         error_limit: int | None = None,
+        columns: bool | None = None,
+        cuts: int | None = 0,
         **settings: Unpack[EngineOverrides],
     ) -> None:
+        self._columns = columns
+        self._cuts = cuts
         self._uid = uid = checked_uid(uid)
         _check_kind(uid, "backend_options=", backend_options, Mapping, "a dict of settings")
         _check_kind(uid, "clients=", clients, Mapping, "a dict of clients")
@@ -245,7 +261,8 @@ class FunctionHarness:
         """Run one micro-batch and commit it; return the emitted rows, subtask by subtask.
 
         :param rows: NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
-            Spark.
+            Spark. For a batch function also columns, whose types then count: a table or batch of
+            Arrow, a dict of lists, or a DataFrame of pandas or Polars.
         :param other: rows of the second input: of a keyed one, processed after ``rows``, or of a
             broadcast one, processed before them in every subtask; default: none.
         :param end: whether they are the last rows of a bounded DataFrame, after which all
@@ -267,6 +284,8 @@ class FunctionHarness:
     ) -> list[Any]:
         """Do as `process`; ``now_us`` is the micro-batch's time, by default the clock's."""
         self._check_open()
+        if self._job.batches is not None:
+            rows, other = self._as_columns(self._job.batches, rows, other)
         if other is not None and self._inputs == 1 and not self._has_broadcast:
             raise ConfigurationError(
                 "the function has one input; rows of a second one are for a KeyedCoProcessFunction "
@@ -281,6 +300,16 @@ class FunctionHarness:
             records += self._rows.keyed(second, 1)
         ordered, begun = self._rows.ordered(records), self._pending.begin
         return self._run(ordered, begun, broadcast, end=end, now_us=now_us)
+
+    def _as_columns(self, batches: Batches, rows: Any, other: Any) -> tuple[Any, Any]:
+        """Return the rows of columns, or the rows given, after a look at their types."""
+        from forebay_testing.batches import as_rows, as_table
+
+        given = [rows] if other is None else [rows, other]
+        tables = [as_table(one, self._uid) for one in given]
+        batches.schemas = [table.schema for table in tables]
+        found = [as_rows(table) for table in tables]
+        return found[0], None if other is None else found[1]
 
     def tick(self, at: datetime) -> list[Any]:
         """Run a micro-batch without rows at a time; return the rows that due timers emit.
@@ -497,7 +526,8 @@ class FunctionHarness:
             raise ConfigurationError(
                 f"the harness takes a function, not {fn!r}; pass an instance, not the class"
             )
-        self._inputs = len(record_methods(fn))
+        by_columns = self._by_columns(fn)
+        self._inputs = _INPUTS if by_columns else len(record_methods(fn))
         self._has_broadcast = broadcast_method(fn) is not None
         if self._job.event_time is not None and not takes_context(fn):
             raise ConfigurationError(
@@ -510,7 +540,27 @@ class FunctionHarness:
         if self._error_limit is not None:
             checked_rows = partial(CheckedRows, self._admit)
             self._job.error_rows = ErrorRows(self._error_limit, checked_rows)
+        self._job.batches = self._batches(fn) if by_columns else None
         self._job.restart(parallelism=parallelism, same_process=True)
+
+    def _by_columns(self, fn: Any) -> bool:
+        if self._columns is not None:
+            return self._columns
+        return isinstance(fn, KeyedBatchFunction) and not record_methods(fn)
+
+    def _batches(self, fn: Any) -> Batches:
+        """Return what feeds a batch function."""
+        from forebay_testing.batches import Batches  # needs pyarrow
+
+        check_batch_function(fn)
+        names = self._rows.key_names
+        return Batches(self._batch_output(), names, self._cuts, whole=fn.slices == WHOLE)
+
+    def _batch_output(self) -> Output:
+        """Return what makes the output of a batch function."""
+        from forebay_engine.columns.outputs import Output
+
+        return Output(None, self._function_name)
 
     def _pickle(self, fn: Any) -> bytes:
         """Pickle ``fn`` as for sending it to the workers."""

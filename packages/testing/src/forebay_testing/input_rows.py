@@ -16,7 +16,7 @@ from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.codecs.field_names import as_declared
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key, key_group_of, kind_of
-from forebay_testing.job import KeyedRow
+from forebay_testing.keyed_row import KeyedRow
 
 T = TypeVar("T")
 

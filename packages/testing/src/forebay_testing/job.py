@@ -17,9 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final
-
-import attrs
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay_engine.execution.awaitables import loop_of_thread
 from forebay_engine.execution.declared_state import spec_of
@@ -60,26 +58,17 @@ from forebay_state_api.keys import (
 from forebay_state_api.settings import EngineSettings
 from forebay_testing.clock import ManualClock
 from forebay_testing.compaction import ImmediateCompaction
+from forebay_testing.keyed_row import KeyedRow
 from forebay_testing.scripts import Access, Script, Style, script_function
 from forebay_testing.virtual_clock import ReadsAtOnce, VirtualClock, VirtualTime
 
 MICROSECOND: Final = timedelta(microseconds=1)
 
+if TYPE_CHECKING:
+    from forebay_testing.batches import Batches
+
 _Tables = Callable[[StateDescriptor], tuple[TableSpec, Table]]
 """Opens the table of a state."""
-
-
-@attrs.frozen
-class KeyedRow:
-    """A row with its key, input and event time."""
-
-    row: Any
-    key: Any
-    group: int
-    side: int
-    """The input that it came from."""
-    at_us: int | None = None
-    """The record's event time, if it has one."""
 
 
 class KeyedJob:
@@ -150,6 +139,8 @@ class KeyedJob:
         self.checkpoint: Checkpoint | None = None
         """The query's checkpoint: set it for a job that runs like a stream."""
         self.batch_id = 0
+        self.batches: Batches | None = None
+        """Feeds a batch function; ``None`` for functions of one row."""
         self.reports: list[SubtaskReport] = []
         """The reports of the last micro-batch's subtasks."""
         self._fresh = fresh
@@ -223,6 +214,8 @@ class KeyedJob:
     ) -> list[Any]:
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
+            cuts = [] if self.batches is None else self.batches.positions(len(mine))
+            whole = self._in_one_slice(function, number, mine, begun, now_us) if cuts else None
             with self.subtask(function, number, now_us=now_us) as running:
                 if self._virtual is not None:
                     running.engine.scheduler.reads.execute_in(ReadsAtOnce(), instead=False)
@@ -230,17 +223,38 @@ class KeyedJob:
                 begun(running)
                 if broadcast:
                     running.process_broadcast(broadcast)
-                self.feed(running, mine)
+                if self.batches is None:
+                    self.feed(running, mine)
+                else:
+                    made = self.batches.feed(running, mine, cuts)
                 if end:
                     running.end_event_time()
                 running.drain()
-                out += given_out([*running.take_rows()])
+                if self.batches is None:
+                    made = [*running.take_rows()]
+                elif whole is not None:
+                    self.batches.check_cuts(made, whole, cuts)
+                out += given_out(made)
                 if not crash:
                     reports.append(running.commit())
         if not crash:
             self.reports = reports
             self.batch_id += 1
         return out
+
+    def _in_one_slice(
+        self,
+        function: Any,
+        number: int,
+        mine: Sequence[KeyedRow],
+        begun: Callable[[Subtask], None],
+        now_us: int,
+    ) -> list[Any]:
+        """Return what a batch function emits for uncut rows, without a commit."""
+        assert self.batches is not None
+        with self.subtask(function, number, now_us=now_us) as running:
+            begun(running)
+            return self.batches.feed(running, mine, [])
 
     def _rows_of_groups(
         self, running: Subtask, rows: Sequence[KeyedRow]
@@ -303,6 +317,7 @@ class KeyedJob:
             operator=self.operator,
             lateness_us=None if self.event_time is None else self.lateness_us,
             error_rows=self.error_rows,
+            batch_output=None if self.batches is None else self.batches.output,
         )
 
     def versions(self, storage: ObjectStorage | None = None) -> OperatorVersions:

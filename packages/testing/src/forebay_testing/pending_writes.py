@@ -68,6 +68,8 @@ class PendingWrites:
         for write in self._writes.values():
             if write.group in running.task.range:
                 _write(running, write)
+        if self._writes and running.engine.by_columns:
+            running.engine.hand_over()  # columns are read from the tables
 
     def clear(self) -> None:
         """Forget the writes, after they are committed or discarded."""

@@ -60,8 +60,8 @@ class DeclaredState:
             state = in_turn(state, descriptor.ttl)
         if sweep is not None and sweep.per_access:
             state = counting(state)
-        table = GuardedTable(self.table, spec.name, host)
-        self.state = state(host, BoundTable(descriptor, spec, table, codec))
+        self.guarded = GuardedTable(self.table, spec.name, host)
+        self.state = state(host, BoundTable(descriptor, spec, self.guarded, codec))
 
     @property
     def reads_ahead(self) -> bool:
@@ -249,6 +249,8 @@ def declare(host: StateHost, descriptor: StateDescriptor) -> DeclaredState:
     if stored is not None and descriptor.switch_ttl:
         lineage = with_ttl_of(spec, stored)
     spec = cleanups.added_to(continued(spec, lineage))
+    if host.by_columns and spec.shape is Shape.POINT:
+        spec = attrs.evolve(spec, columns=True)
     if lineage is not stored and not host.rewrites:
         raise TtlSwitchedError(f"state {spec.name!r} has to be rewritten: its TTL was switched")
     return DeclaredState(host, descriptor, spec, codec, cleanups.sweep(descriptor.name, uid))

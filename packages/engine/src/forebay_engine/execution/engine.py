@@ -94,6 +94,9 @@ FIRED_AT_ONCE: Final = 8_192
 class Engine:
     """Runs one function on one opened backend. Used by one thread, the task thread."""
 
+    by_columns = False
+    """Whether point states are read and written for many keys at once."""
+
     def __init__(
         self,
         function: Any,
@@ -133,7 +136,7 @@ class Engine:
         self.subtask_metrics = subtask_metrics or SubtaskMetrics()
         self.states = SubtaskStates(context)
         self.scheduler, journal = self._make_scheduler(error_rows)
-        self._methods = record_methods(function)
+        self._methods = self._methods_of(function)
         self._timer_side = len(self._methods)
         if (on_timer := timer_method(function)) is not None:
             self._methods.append(on_timer)
@@ -159,6 +162,7 @@ class Engine:
             waits=self._access_warnings.waits,
             fail=self._user_code.fail,
             journal=journal,
+            by_columns=self.by_columns,
         )
         self.rows_out = self.scheduler.rows_out
         """The running record's rows, after others that the scheduler has not emitted yet."""
@@ -219,6 +223,10 @@ class Engine:
         scheduler.method_of = self._name_of_side
         scheduler.forget_requests = self.states.forget_requests
         return scheduler, scheduler.journal
+
+    def _methods_of(self, function: Any) -> list[RecordMethod]:
+        """Return the methods of the inputs."""
+        return record_methods(function)
 
     def _name_of_side(self, side: int) -> str:
         return self._methods[side].name

@@ -41,6 +41,8 @@ class StateHost:
     """
     journal: Journal | None = None
     """The journal of changes; ``None`` if records do not fail alone."""
+    by_columns: bool = False
+    """Whether point states are read and written for many keys at once."""
 
 
 class RecordHost(Protocol):

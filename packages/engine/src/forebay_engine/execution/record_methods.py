@@ -34,6 +34,7 @@ from forebay_state_api.job.aggregation import ReduceFunction, check_defined
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -81,13 +82,17 @@ class Adapter:
 
 
 def record_methods(function: Any) -> list[RecordMethod]:
-    """Return the record method for each keyed input of ``function``."""
+    """Return the record method for each keyed input of ``function``; none of a batch function."""
     check_attributes(function)
     if isinstance(function, Function):
         check_defined(function)
-    if isinstance(function, KeyedBroadcastProcessFunction):
-        return [_rows_method("process_element", function.process_element)]
-    if isinstance(function, KeyedProcessFunction):
+    return _methods_of(function)
+
+
+def _methods_of(function: Any) -> list[RecordMethod]:
+    if isinstance(function, KeyedBatchFunction) and not isinstance(function, _OF_RECORDS):
+        return []
+    if isinstance(function, KeyedProcessFunction | KeyedBroadcastProcessFunction):
         name = function.method if isinstance(function, Adapter) else "process_element"
         return [_rows_method(name, function.process_element)]
     if isinstance(function, KeyedCoProcessFunction):
@@ -105,6 +110,16 @@ def record_methods(function: Any) -> list[RecordMethod]:
         f"{function!r} is neither callable nor of a subclass of KeyedProcessFunction or another "
         "function class of forebay_state_api"
     )
+
+
+_OF_RECORDS = (
+    KeyedProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    MapFunction,
+    FlatMapFunction,
+)
+"""The classes of functions of one row."""
 
 
 def awaits_anything(function: Any) -> bool:
@@ -143,7 +158,8 @@ def timer_method(function: Any) -> RecordMethod | None:
 def takes_context(function: Any) -> bool:
     """Return whether a user's function gets the context, and so ``ctx.timers``, with its rows."""
     if isinstance(function, (Function, ReduceFunction)):
-        return isinstance(function, TimedFunction) and not isinstance(function, Adapter)
+        kinds = TimedFunction, KeyedBatchFunction
+        return isinstance(function, kinds) and not isinstance(function, Adapter)
     return True
 
 

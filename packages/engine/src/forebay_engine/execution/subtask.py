@@ -21,12 +21,14 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import attrs
 from obstore.store import MemoryStore
 
+from forebay_engine.execution.batch_functions import WHOLE
 from forebay_engine.execution.engine import Engine
 from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
 from forebay_engine.execution.record_methods import timer_method
@@ -55,6 +57,9 @@ from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
 from forebay_state_api.storage.obstore import ObstoreStorage
 
 if TYPE_CHECKING:
+    from forebay_engine.columns.engine import BatchEngine
+    from forebay_engine.columns.outputs import Output
+    from forebay_engine.columns.rows import Rows
     from forebay_engine.execution.loop_thread import LentLoop
     from forebay_engine.isolation.failed_record import ErrorRows
     from forebay_engine.timers.service import EngineTimers
@@ -86,6 +91,7 @@ class Subtask:
     ``lend_loop`` lends the first coroutine of a plain method a loop, whose thread is to run the
     subtask from then on, as `awaits_anything` says; without it there is the loop of this thread.
     Without ``use_kept_answers``, ``ctx.kept_call`` finds none of the answers that are kept.
+    With ``batch_output`` the function is a batch function: `process_slice` runs it.
     """
 
     def __init__(
@@ -112,6 +118,7 @@ class Subtask:
         subtask_metrics: SubtaskMetrics | None = None,
         lend_loop: Callable[[], LentLoop] | None = None,
         use_kept_answers: bool = True,
+        batch_output: Output | None = None,
     ) -> None:
         self.task = task
         self.subtask_metrics = subtask_metrics or SubtaskMetrics()
@@ -134,6 +141,7 @@ class Subtask:
         self._error_rows = error_rows
         self._lend_loop = lend_loop
         self._call_journal = self._new_call_journal(use=use_kept_answers)
+        self._batch_output = batch_output
         self._seen_us: dict[int, int] = {}
         self._clocks: TimerClocks | None = None
         self._making: TaskVersion | None = None
@@ -181,6 +189,30 @@ class Subtask:
         """
         with self.subtask_metrics.clock.during(Phase.FUNCTION):
             self.engine.process_broadcast(rows)
+
+    def process_slice(
+        self, rows: Rows, keys: Sequence[Any], names: Sequence[str], key_groups: Any
+    ) -> None:
+        """Run a batch function over a slice, as `BatchEngine.process_slice` does."""
+        with self.subtask_metrics.clock.during(Phase.FUNCTION):
+            self._batch_engine.process_slice(rows, keys, names, key_groups)
+
+    def end_batch(self) -> None:
+        """Call the batch function's ``end_batch``, after the last slice."""
+        with self.subtask_metrics.clock.during(Phase.FUNCTION):
+            self._batch_engine.end_batch()
+
+    @property
+    def takes_all_at_once(self) -> bool:
+        """Whether the batch function gets all rows of a micro-batch in one slice."""
+        return bool(self._function.slices == WHOLE)
+
+    def take_batches(self) -> list[Any]:
+        """Return the batch function's output since the last call, as batches of Arrow.
+
+        A list of `FailedRecord` among them has the rows of a key that failed.
+        """
+        return self._batch_engine.take_batches()
 
     def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
         """Record the latest event time of some rows of input ``side``, and how many were late."""
@@ -301,6 +333,10 @@ class Subtask:
                 "the subtask is not open: use it as a context manager, or call begin()"
             )
         return self._engine
+
+    @property
+    def _batch_engine(self) -> BatchEngine:
+        return cast("BatchEngine", self.engine)
 
     @property
     def awaits_anything(self) -> bool:
@@ -438,7 +474,7 @@ class Subtask:
         if self._clients is not None:
             context.clients = self._clients
         times = self._clocks = self._times()
-        return Engine(
+        return self._engine_class()(
             self._function,
             backend,
             context,
@@ -457,6 +493,13 @@ class Subtask:
             lend_loop=self._lend_loop,
             call_journal=self._call_journal,
         )
+
+    def _engine_class(self) -> Callable[..., Engine]:
+        if self._batch_output is None:
+            return Engine
+        from forebay_engine.columns.engine import BatchEngine  # needs numpy and pyarrow
+
+        return partial(BatchEngine, output=self._batch_output)
 
     def _times(self) -> TimerClocks | None:
         """Return the clocks, if there are timers or event times."""

@@ -36,7 +36,7 @@ _time_of: Final = itemgetter(0)
 class TtlPolicy:
     """Applies a TTL to cells, elements and entries, at the time of one micro-batch."""
 
-    __slots__ = ("_counters", "_drops", "_shows", "now", "plain_after", "until", "writes")
+    __slots__ = ("_counters", "drops", "now", "plain_after", "shows", "until", "writes")
 
     def __init__(self, ttl: StateTtlConfig, now_us: int, counters: EngineMetrics) -> None:
         self.now: Final = now_us
@@ -46,10 +46,12 @@ class TtlPolicy:
         renews = ttl.update_type is UpdateType.ON_READ_AND_WRITE
         self.plain_after: Final = NEVER if renews else self.until
         """A read of a later cell leaves it unchanged; a read of an older live cell renews it."""
-        self._shows = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        self.shows: Final = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        """Whether a read shows an expired cell that is still there."""
         self._counters: Final = counters
-        self._drops = ttl.cleans_on_read or self._shows
-        self.writes: Final = renews or self._drops
+        self.drops: Final = ttl.cleans_on_read or self.shows
+        """Whether a read removes an expired cell."""
+        self.writes: Final = renews or self.drops
         """Whether a read may change the cell."""
 
     def seen(self, cell: Any) -> tuple[Any, Any]:
@@ -59,7 +61,7 @@ class TtlPolicy:
         if cell[0] > self.until:
             return cell, (self.now, cell[1])
         self._counters.values_expired += 1
-        return cell if self._shows else ABSENT, ABSENT if self._drops else None
+        return cell if self.shows else ABSENT, ABSENT if self.drops else None
 
     def seen_all(self, cells: list[Any]) -> tuple[list[Any], list[Any] | None]:
         """Return a read's results for several cells, and the cells to store.

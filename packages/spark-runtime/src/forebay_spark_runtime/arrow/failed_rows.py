@@ -41,6 +41,13 @@ class FailedRowWriter:
         columns = self._writer.columns(rows, classes)
         return pa.RecordBatch.from_arrays([*columns, error], schema=self._schema)
 
+    def of_columns(self, made: Any) -> Any:
+        """Return a batch in the user's columns, or of `FailedRecord`s, with the other column."""
+        if isinstance(made, list):
+            return self.batch(made)
+        error = pa.nulls(made.num_rows, self._schema.field(len(self._nothing)).type)
+        return pa.RecordBatch.from_arrays([*made.columns, error], schema=self._schema)
+
     def batches(self, rows: Sequence[Any], size: int) -> list[Any]:
         """Return record batches of ``rows``, at most ``size`` rows each."""
         return [self.batch(rows[start : start + size]) for start in range(0, len(rows), size)]

@@ -142,31 +142,45 @@ class BatchInput:
         if self._layout.broadcast_order is not None and batch.column(0).null_count:
             self._feed_broadcast(batch, subtask)
             return
-        self._check_keys(batch)
-        self._count_groups(batch)
-        for side, (position, _) in enumerate(self._layout.event_times):
-            self._see_event_times(batch, side, position, subtask)
+        self._examine(batch, subtask)
         feed = self._feed_one if self._layout.single else self._feed_two
         for start in range(0, batch.num_rows, SLICE_ROWS):
             part = batch.slice(start, SLICE_ROWS)
             feed(part, subtask)
             self._seen += part.num_rows
 
+    def note(self, batch: Any, subtask: Subtask) -> None:
+        """Check the keys of rows that are not read one by one, and count them.
+
+        Raises as `feed`.
+        """
+        self._examine(batch, subtask)
+        self._seen += batch.num_rows
+
+    def _examine(self, batch: Any, subtask: Subtask) -> None:
+        self._check_keys(batch)
+        self._count_groups(batch)
+        for side, (position, _) in enumerate(self._layout.event_times):
+            self._see_event_times(batch, side, position, subtask)
+
+    def times_of(self, batch: Any, side: int, position: int) -> Any:
+        """Return the event times of one input, null in the rows of the other one."""
+        if self._layout.single:
+            return batch.column(position)
+        return pc.struct_field(batch.column(side), [position])
+
     def group_rows(self) -> list[int]:
         """Return the rows so far of each key group of the subtask; empty without rows."""
         return [] if self._group_rows is None else self._group_rows.tolist()
 
     def _count_groups(self, batch: Any) -> None:
-        groups = _group_numbers(batch) - self._task.range.start
+        groups = group_numbers(batch) - self._task.range.start
         counts = np.bincount(groups, minlength=len(self._task.range))
         self._group_rows = counts if self._group_rows is None else self._group_rows + counts
 
     def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
         """Report the event times of one input to the subtask; nulls are ignored."""
-        times = batch.column(position if self._layout.single else side)
-        if not self._layout.single:
-            times = times.drop_null().field(position)
-        times = times.cast(INSTANTS).cast(pa.int64())
+        times = self.times_of(batch, side, position).cast(INSTANTS).cast(pa.int64())
         found = pc.min_max(times)
         first, latest = found["min"].as_py(), found["max"].as_py()
         if latest is None:
@@ -343,11 +357,11 @@ def _value_shown(column: Any) -> Any:
 
 
 def _groups(batch: Any) -> list[int]:
-    groups: list[int] = _group_numbers(batch).tolist()
+    groups: list[int] = group_numbers(batch).tolist()
     return groups
 
 
-def _group_numbers(batch: Any) -> Any:
+def group_numbers(batch: Any) -> Any:
     """Return the key groups of a batch's rows, as a NumPy array."""
     return batch.column(HiddenColumns.TIME_AND_GROUP).to_numpy() & _GROUP_MASK
 

@@ -25,6 +25,7 @@ from forebay_engine.execution.arguments import (
     checked_error_limit,
     checked_restore,
 )
+from forebay_engine.execution.batch_functions import check_batch_function
 from forebay_engine.execution.pickling import pickled_function
 from forebay_engine.execution.record_methods import (
     flat_map_callable,
@@ -77,6 +78,7 @@ from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -141,6 +143,15 @@ class KeyedDataFrame:
             fn, "process", KeyedProcessFunction, "a KeyedProcessFunction or fn(row, ctx)"
         )
         return _apply([self], fn, schema)
+
+    def process_batch(self, fn: KeyedBatchFunction, schema: Schema) -> DataFrame:
+        """Apply a function of columns: many rows at once, and the state of all their keys.
+
+        :param fn: a `KeyedBatchFunction`.
+        :param schema: the columns of the result.
+        """
+        _check_batch(fn, "process_batch")
+        return _apply([self], fn, schema, by_columns=True)
 
     def map(self, fn: MapFunction[Any, Any] | Callable[[Any], Any], schema: Schema) -> DataFrame:
         """Apply a function that makes one row from each row.
@@ -268,6 +279,17 @@ class ConnectedDataFrame:
         if not isinstance(fn, KeyedCoProcessFunction):
             raise _wrong_function_error("connect(...).process", "a KeyedCoProcessFunction", fn)
         return _apply([self.first, self.second], fn, schema)
+
+    def process_batch(self, fn: KeyedBatchFunction, schema: Schema) -> DataFrame:
+        """Apply a function of columns to the rows of both inputs, in one call with their order.
+
+        :param fn: a `KeyedBatchFunction`; it gets the inputs as ``rows.first`` and ``rows.second``.
+        :param schema: the columns of the result.
+
+        Raises `ConfigurationError` for arguments that cannot work, before anything runs.
+        """
+        _check_batch(fn, "connect(...).process_batch")
+        return _apply([self.first, self.second], fn, schema, by_columns=True)
 
 
 @attrs.frozen
@@ -461,15 +483,27 @@ def _check_function(fn: Any, method: str, wanted: type, spelled: str) -> None:
         check_defined(fn)
 
 
+def _check_batch(fn: Any, method: str) -> None:
+    if not isinstance(fn, KeyedBatchFunction):
+        raise _wrong_function_error(method, "a KeyedBatchFunction", fn)
+    check_batch_function(fn)
+
+
 def _wrong_function_error(method: str, wanted: str, fn: object) -> ConfigurationError:
     message = f"{method} takes {wanted}, not {type(fn).__name__} {fn!r}"
+    if isinstance(fn, KeyedBatchFunction):
+        message += "; .process_batch runs a batch function"
     if isinstance(fn, type):
         message += "; pass an instance, not the class"
     return ConfigurationError(message)
 
 
 def _apply(
-    sides: Sequence[KeyedDataFrame | BroadcastDataFrame], fn: Any, schema: Schema
+    sides: Sequence[KeyedDataFrame | BroadcastDataFrame],
+    fn: Any,
+    schema: Schema,
+    *,
+    by_columns: bool = False,
 ) -> DataFrame:
     """Return the DataFrame whose workers run ``fn``; the first of ``sides`` is keyed."""
     first = sides[0]
@@ -514,6 +548,7 @@ def _apply(
         types=target.types,
         time_zone=time_zone(session),
         now_us=None if streams else now_ms * 1_000,
+        by_columns=by_columns,
     )
     routed = plan(inputs, options)
     if streams:

@@ -8,11 +8,12 @@ without running the task to its end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from forebay_engine.execution.loop_thread import loop_thread
@@ -26,6 +27,7 @@ from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
+from forebay_spark_runtime.keyed_operator.slice_input import SliceInput, slices_of
 from forebay_spark_runtime.keyed_operator.task_output import (
     OUTPUT_ROWS,
     TaskOutput,
@@ -39,6 +41,7 @@ from forebay_state_api.codecs import codec_for
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 
 if TYPE_CHECKING:
+    from forebay_engine.columns.outputs import Output
     from forebay_engine.execution.subtask import Subtask
 
 
@@ -64,6 +67,8 @@ class SubtaskJob:
     time_zone: str
     now_us: int | None
     """The micro-batch's time in µs; ``None`` on a stream, whose rows carry it."""
+    by_columns: bool = False
+    """Whether the function is a batch function."""
 
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -87,28 +92,62 @@ class SubtaskJob:
         with loading(freeze) as loaded, _open(subtask, call):
             loaded()
             clock.switch(Phase.REST)
-            held: list[Any] = []
-            while call(subtask.fire_timers):
-                yield from output.handed_on(held)
-                held = output.batches(call(subtask.take_rows))
-            for batch in batch_input.ordered(first, source):
-                with clock.during(Phase.DECODE):
-                    call(batch_input.feed, batch, subtask)
-                if subtask.rows_ready >= OUTPUT_ROWS:
-                    yield from output.handed_on(held)
-                    held = output.batches(call(subtask.take_rows))
-            if self.options.fire_at_end:
-                call(subtask.end_event_time)
-                while call(subtask.fire_timers):
-                    yield from output.handed_on(held)
-                    held = output.batches(call(subtask.take_rows))
+            run = self._run_slices if self.by_columns else self._run_records
+            batches = batch_input.ordered(first, source)
+            held = yield from run(call, subtask, batch_input, batches, output)
             call(subtask.drain)
-            last = output.batches(call(subtask.take_rows))
+            last = [] if self.by_columns else output.batches(call(subtask.take_rows))
             report = call(operator.commit, subtask)
         yield from output.handed_on([*held, *last])
         figures = {**report.figures, **phase_figures(clock)}
         yield from output.figures(task.subtask.subtask, figures)
         operator.finish()
+
+    def _run_records(
+        self,
+        call: TaskCalls,
+        subtask: Subtask,
+        batch_input: BatchInput,
+        batches: Iterator[Any],
+        output: TaskOutput,
+    ) -> Generator[Any, None, list[Any]]:
+        """Run the rows of ``batches``; return the output that was not handed on yet."""
+        held: list[Any] = []
+        while call(subtask.fire_timers):
+            yield from output.handed_on(held)
+            held = output.batches(call(subtask.take_rows))
+        for batch in batches:
+            with output.clock.during(Phase.DECODE):
+                call(batch_input.feed, batch, subtask)
+            if subtask.rows_ready >= OUTPUT_ROWS:
+                yield from output.handed_on(held)
+                held = output.batches(call(subtask.take_rows))
+        if self.options.fire_at_end:
+            call(subtask.end_event_time)
+            while call(subtask.fire_timers):
+                yield from output.handed_on(held)
+                held = output.batches(call(subtask.take_rows))
+        return held
+
+    def _run_slices(
+        self,
+        call: TaskCalls,
+        subtask: Subtask,
+        batch_input: BatchInput,
+        batches: Iterator[Any],
+        output: TaskOutput,
+    ) -> Generator[Any, None, list[Any]]:
+        """Run the slices of ``batches``; return the output that was not handed on yet."""
+        held: list[Any] = []
+        slices = SliceInput(batch_input, self.layout)
+        limit = None if subtask.takes_all_at_once else self.options.settings["slice-bytes"]
+        for batch in slices_of(batches, limit):
+            with output.clock.during(Phase.DECODE):
+                call(slices.feed, batch, subtask)
+            yield from output.handed_on(held)
+            held = output.of_columns(call(subtask.take_batches))
+        call(subtask.end_batch)
+        return held + output.of_columns(call(subtask.take_batches))
 
     def _output(self, task: TaskIdentity, clock: PhaseClock) -> tuple[ErrorRows | None, TaskOutput]:
         rows_writer = self._writer(task)
@@ -147,6 +186,22 @@ class SubtaskJob:
             now_us,
             self.layout.lateness_us,
             error_rows,
+            batch_output=self._batch_output(),
+        )
+
+    def _batch_output(self) -> Output | None:
+        if not self.by_columns:
+            return None
+        from forebay_engine.columns.outputs import Output
+
+        zone = self.time_zone
+        return Output(
+            self.schema,
+            self.function_name,
+            types=self.types,
+            assume_zone=lambda column: pc.assume_timezone(
+                column, zone, ambiguous="earliest", nonexistent="latest"
+            ),
         )
 
 

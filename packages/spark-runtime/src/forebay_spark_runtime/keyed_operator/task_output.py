@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 
 if TYPE_CHECKING:
-    from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
     from forebay_spark_runtime.arrow.rows_out import RowWriter
 
 OUTPUT_ROWS: Final = 8_192
@@ -25,17 +25,28 @@ class TaskOutput:
         """Without ``column`` no figures are sent."""
         self._writer = writer
         self._column = column
-        self._clock = clock
+        self.clock: Final = clock
 
     def batches(self, rows: Sequence[Any]) -> list[Any]:
         """Return the batches of some rows."""
-        with self._clock.during(Phase.OUTPUT):
+        with self.clock.during(Phase.OUTPUT):
             made = self._writer.batches(rows, OUTPUT_ROWS)
             return made if self._column is None else [*map(self._column.without_figures, made)]
 
+    def of_columns(self, made: Sequence[Any]) -> list[Any]:
+        """Return the batches of what a batch function's subtask emitted.
+
+        It is batches of Arrow in the declared schema, and lists of `FailedRecord`.
+        """
+        with self.clock.during(Phase.OUTPUT):
+            writer = self._writer
+            if isinstance(writer, FailedRowWriter):
+                made = [*map(writer.of_columns, made)]
+            return [*made] if self._column is None else [*map(self._column.without_figures, made)]
+
     def handed_on(self, batches: list[Any]) -> Iterator[Any]:
         """Yield batches to Spark."""
-        with self._clock.during(Phase.OUTPUT_WAIT):
+        with self.clock.during(Phase.OUTPUT_WAIT):
             yield from batches
 
     def figures(self, subtask: int, figures: Mapping[str, float]) -> list[Any]:

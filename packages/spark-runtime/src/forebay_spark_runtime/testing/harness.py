@@ -8,6 +8,7 @@ from typing import Any, Self
 from pyspark import cloudpickle
 
 import forebay_testing as testing
+from forebay_engine.columns.outputs import Output
 from forebay_engine.execution.pickling import pickled_function
 from forebay_spark_runtime.keyed_operator.with_state import MapWithState
 from forebay_spark_runtime.testing.output_rows import OutputRows
@@ -80,6 +81,9 @@ class FunctionHarness(testing.FunctionHarness):
             error_column=None if self._error_limit is None else self._error_column,
         )
         return self._output.checked
+
+    def _batch_output(self) -> Output:
+        return super()._batch_output() if self._schema is None else self._output.of_columns()
 
     def _admit(self, row: Any) -> None:
         if self._schema is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from forebay_engine.columns.outputs import Output
 from forebay_spark_runtime.arrow.error_column import (
     FAILED_RECORD,
     refuse_not_null,
@@ -41,6 +42,7 @@ class OutputRows:
             types=declared.types,
             where=f"operator {uid!r}",
         )
+        self._columns = arrow, function, declared.types
         self.check = RowTests(writer, arrow).check
         self._writer: RowWriter | FailedRowWriter = writer
         if error_column is not None:
@@ -52,6 +54,11 @@ class OutputRows:
             self._writer = FailedRowWriter(writer, arrow)
         shown = [*declared_types_of(declared.spark), None][: len(arrow)]
         self._reader = RowReader(arrow.names, arrow.types, shown)
+
+    def of_columns(self) -> Output:
+        """Return what makes batches of the schema of what a batch function returns."""
+        schema, function, types = self._columns
+        return Output(schema, function, types=types)
 
     def checked(self, rows: list[Any]) -> list[Any]:
         """Return the rows with the schema's names and types.

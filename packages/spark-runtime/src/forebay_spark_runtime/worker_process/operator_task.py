@@ -25,6 +25,7 @@ from forebay_state_api.storage import open_storage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from forebay_engine.columns.outputs import Output
     from forebay_engine.execution.identity import SubtaskReport
     from forebay_engine.isolation.failed_record import ErrorRows
     from forebay_spark_runtime.driver.options import KeyedOptions
@@ -57,6 +58,8 @@ class OperatorTask:
         now_us: int,
         lateness_us: Sequence[int] | None = None,
         error_rows: ErrorRows | None = None,
+        *,
+        batch_output: Output | None = None,
     ) -> Subtask:
         """Return the subtask, not yet begun.
 
@@ -65,6 +68,7 @@ class OperatorTask:
         :param now_us: the micro-batch's time, in µs since the epoch.
         :param lateness_us: the allowed lateness of each input; ``None`` without event time.
         :param error_rows: what becomes of failed records; ``None`` means they fail the micro-batch.
+        :param batch_output: makes the output of a batch function; ``None`` for other functions.
         """
         options, task = self._options, self._task
         settings = options.settings
@@ -89,6 +93,7 @@ class OperatorTask:
             subtask_metrics=self._subtask_metrics,
             lend_loop=lend_loop,
             use_kept_answers=settings["use-kept-answers"],
+            batch_output=batch_output,
         )
 
     def commit(self, subtask: Subtask) -> SubtaskReport:

@@ -108,6 +108,28 @@ class FlatMapFunction(Function, Generic[IN, OUT]):
         """Yield the rows that replace ``row``, or return them as a list."""
 
 
+class KeyedBatchFunction(Function):
+    """The general function over columns: many rows of one keyed input, or of two, at once.
+
+    `forebay_engine.columns` has the classes of its arguments. Its states are those of a function of
+    one row, with methods for many keys: a class may be both, and a job changes by a restart.
+    """
+
+    slices: str = "bounded"
+    """How a micro-batch is cut: ``"bounded"`` in parts of bounded memory, in which a key may come
+    again, or ``"micro-batch"`` for all rows at once."""
+
+    @abc.abstractmethod
+    def process_batch(self, rows: Any, ctx: Any) -> Any:
+        """Return the output for some rows: a dict of arrays, rows, or a frame; or ``None``."""
+
+    def end_batch(self, ctx: Any) -> Any:
+        """Return output after the last rows of a micro-batch, if there is any. No key is current.
+
+        Fields of the function that `process_batch` has set are still there.
+        """
+
+
 def called(method: Any, *arguments: Any) -> Any:
     """Call a method that is not a record method; it may neither be async nor yield."""
     result = method(*arguments)

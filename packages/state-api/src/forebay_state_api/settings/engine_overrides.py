@@ -24,6 +24,7 @@ class EngineOverrides(TypedDict, total=False):
     :param read_ahead: whether to read declared point states before the first record.
     :param drain_timeout: longest wait for records in flight at the end of a micro-batch, as a
         timedelta, in seconds, or like ``"5min"``.
+    :param slice_bytes: bytes of input that a batch function gets at once, such as ``"8m"``.
 
     ``None``, and one that is left out, means the setting.
     """
@@ -35,6 +36,7 @@ class EngineOverrides(TypedDict, total=False):
     page_size: int | None
     read_ahead: bool | None
     drain_timeout: timedelta | float | str | None
+    slice_bytes: int | str | None
 
 
 def engine_overrides(

@@ -146,6 +146,7 @@ class EngineSettings:
     calls_in_flight: int | None = option(
         int, None, "Calls of a subtask that may be made at once.", minimum=1
     )
+    slice_bytes: int = option(BYTES, "8m", "Bytes of input in a slice of a batch function.")
 
 
 RETRY_BUDGET: Final = Setting(
