@@ -32,6 +32,7 @@ LAYERS = {
         "builtin_plugin",
     ],
     "forebay_engine": [
+        "codecs",
         "versions",
         "compaction calls journal",
         "columns execution isolation operator_state states stored timers",

@@ -16,11 +16,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from forebay_engine.versions import OperatorStorage, operator_folder
 from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.format.manifest_metrics import flat
 from forebay_spark_runtime import keyed, ordered_wait
 from forebay_spark_runtime.driver.spark_metrics import spark_metrics
 from forebay_spark_runtime.metrics import MetricsListener, operators_of
 from forebay_state_api.keys import key_group_of
-from forebay_state_api.metrics.figures import flat
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_processor.observing import key_groups_of
 

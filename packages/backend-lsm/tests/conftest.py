@@ -10,8 +10,8 @@ import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
+from forebay_engine.codecs.ordered import ordered_codec
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.contract.backend import Opening, TableSpec
 from forebay_state_api.contract.changes import Changes, ListChange, MapChange, PointChanges, Shape
 from forebay_state_api.contract.files import CommittedState, ParentState

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from forebay_engine.versions.choosing.reader import open_version
+from forebay_engine.versions.format.manifest_metrics import flat, nested
 from forebay_state_api import (
     CorruptStateError,
     FunctionError,
@@ -17,7 +18,6 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.metrics import KEYED
-from forebay_state_api.metrics.figures import flat, nested
 from forebay_testing import KeyedJob
 from forebay_testing.backends.subject import memory_storage
 from forebay_testing.reference import ReferenceBackend

@@ -14,9 +14,10 @@ import pytest
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import types as T
 
+from forebay_engine.codecs.stored_codec import stored_codec
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.importing.stored_values import described, is_bare, misfit
-from forebay_state_api.codecs import codec_for, stored_codec
+from forebay_state_api.codecs import codec_for
 from forebay_state_processor.importing.plain_values import null_stays, plain_value_of
 
 

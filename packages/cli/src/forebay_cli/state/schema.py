@@ -14,6 +14,7 @@ from forebay_cli.output.progress import shown_progress
 from forebay_cli.output.report import json_option, print_json, print_table
 from forebay_cli.state.shown_state import finality_text
 from forebay_cli.state.source import StateSource, provisional_option, version_option
+from forebay_engine.codecs.field_changes import FieldChange
 from forebay_engine.stored import schema_check as schema
 from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.choosing.reader import VersionReader, open_version
@@ -21,7 +22,6 @@ from forebay_engine.versions.format.key_types import KeyType, key_type_of, key_t
 from forebay_engine.versions.format.keyed_by import KeyedBy
 from forebay_engine.versions.format.manifest import Manifest
 from forebay_state_api.codecs import describe_type
-from forebay_state_api.codecs.field_changes import FieldChange
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.plugins import plugins
 from forebay_state_processor.reading.operator_state_rows import operator_states_of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_engine.codecs.ordered import ordered_codec
 from forebay_engine.execution.guarded_table import GuardedTable, guarded
 from forebay_engine.execution.read_requests import READ_THREADS, ReadRequests
 from forebay_engine.isolation.journal import MISSING, put_back
@@ -19,7 +20,6 @@ from forebay_engine.states.reads_in_turn import in_turn
 from forebay_engine.states.ttl import with_ttl
 from forebay_engine.states.ttl_cleanup import Cleanups, IncrementalSweep, counting
 from forebay_state_api.codecs import ValueCodec, codec_for
-from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.codecs.wrapping_codecs import optional_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import ABSENT, Shape, Space

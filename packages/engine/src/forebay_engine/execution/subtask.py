@@ -40,6 +40,7 @@ from forebay_engine.stored.restore import check_complete, check_matched, convert
 from forebay_engine.stored.sibling_caches import SiblingCaches
 from forebay_engine.timers.watermark import ALWAYS, TimerClocks, times_of
 from forebay_engine.versions.format.manifest import TTL_US, lineages_of
+from forebay_engine.versions.format.manifest_metrics import nested
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
 from forebay_state_api.contract.backend import Opening, StateBackend
 from forebay_state_api.contract.file_names import random_id
@@ -49,7 +50,6 @@ from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.metrics.engine import EngineMetrics
 from forebay_state_api.metrics.fields import keyed_figures
-from forebay_state_api.metrics.figures import nested
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_engine.codecs.ordered import beginnings
 from forebay_engine.execution.iteration import Content, Filter, ScannedContent, load_up_to, up_to
 from forebay_engine.states.base import BoundTable
 from forebay_engine.states.map import KeyedMapState
-from forebay_state_api.codecs.ordered import beginnings
 from forebay_state_api.contract.backend import Scan
 from forebay_state_api.contract.changes import ABSENT, Changes, MapChange
 from forebay_state_api.contract.key_range import KeyRange, OrderedEntries

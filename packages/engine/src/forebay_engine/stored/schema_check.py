@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from forebay_engine.codecs.field_changes import FieldChange, field_changes
 from forebay_engine.execution.declared_state import TtlSwitchedError
 from forebay_engine.execution.engine import Engine
 from forebay_engine.execution.identity import SubtaskIdentity
@@ -23,7 +24,6 @@ from forebay_engine.versions.format.manifest import lineages_of
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES
 from forebay_state_api.codecs import codec_for, raw_codec
-from forebay_state_api.codecs.field_changes import FieldChange, field_changes
 from forebay_state_api.contract.backend import StateBackend
 from forebay_state_api.contract.migration import described
 from forebay_state_api.errors import StateMigrationError

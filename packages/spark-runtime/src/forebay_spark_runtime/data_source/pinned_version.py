@@ -11,11 +11,11 @@ import attrs
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from forebay_engine.codecs.stored_codec import stored_codec
 from forebay_engine.versions.choosing.finality import ShownVersion
 from forebay_engine.versions.choosing.pins import renew_pin
 from forebay_spark_runtime.arrow.spark_types import spark_schema
 from forebay_spark_runtime.data_source.options import ReadOptions
-from forebay_state_api.codecs import stored_codec
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
 from forebay_state_processor.reading import ALL, Position, Snapshot

@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 
+from forebay_engine.versions.format.manifest_metrics import text
 from forebay_spark_runtime.driver.observed_figures import FIELD
 from forebay_spark_runtime.driver.operator_names import uid_of_figures
 from forebay_state_api.metrics import Phase
-from forebay_state_api.metrics.figures import text
 from forebay_state_api.metrics.keyed import READ_BOUNDS
 
 _PHASE_KEYS = {phase: f"phase_seconds_{phase.value}" for phase in Phase}

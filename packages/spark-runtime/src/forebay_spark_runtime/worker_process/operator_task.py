@@ -12,11 +12,11 @@ from forebay_engine.execution.loop_thread import lend_loop
 from forebay_engine.execution.subtask import Subtask
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.versions import OperatorStorage, OperatorVersions, operator_folder
+from forebay_engine.versions.format.manifest_metrics import text
 from forebay_spark_runtime.driver.service_outages import OperatorRun, report_outage
 from forebay_spark_runtime.worker_process.catching_up import catch_up_with
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due, finish_pass
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
-from forebay_state_api.metrics.figures import text
 from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, options_from

@@ -7,7 +7,6 @@ from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.evolution import Alias, MigratedFrom
 from forebay_state_api.codecs.factory import codec_for
 from forebay_state_api.codecs.schema_resolution import raw_codec, resolve
-from forebay_state_api.codecs.stored_codec import stored_codec
 
 __all__ = [
     "Alias",
@@ -19,5 +18,4 @@ __all__ = [
     "describe_type",
     "raw_codec",
     "resolve",
-    "stored_codec",
 ]

@@ -182,7 +182,8 @@ class ValueCodec:
     rank: Function | None
     """Address → what Python compares in its place; ``None`` means the address itself. Of ordered
     keys, whose packed bytes (`pack_one`) are in the same order."""
-    _shape: TypeShape
+    shape: TypeShape
+    """The type, for codecs that are made from this one."""
     _layout: ByteLayout
     _stored_layout: ByteLayout
     """ByteLayout of the data that `unpack` reads."""
@@ -213,15 +214,15 @@ class ValueCodec:
         ``through`` first turns the packed data into plain data of that type. Raises
         `UnreadableError`; `resolve` is the public function.
         """
-        read = self._shape.reader(stored)
+        read = self.shape.reader(stored)
         if through is not None:
             read = _after(through, read)
-        return attrs.evolve(self, read=read, stored_layout=self._shape.layout_of(stored))
+        return attrs.evolve(self, read=read, stored_layout=self.shape.layout_of(stored))
 
     @property
     def declaration(self) -> Mapping[str, Any]:
         """`description` plus the type's rules for older data, as plain data."""
-        return self._shape.declaration
+        return self.shape.declaration
 
     def pack(self, values: list[Any]) -> bytes:
         """Return the bytes of a whole list of values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 from itertools import chain
 from typing import Any, Final
@@ -25,8 +26,7 @@ _INTS: Final = (
     *((0, -1), (1, 0xCC), (2, 0xCD), (4, 0xCE), (8, 0xCF)),
     *((0, -1), (1, 0xD0), (2, 0xD1), (4, 0xD2), (8, 0xD3)),
 )
-"""(Bytes after the head, head) of ints by class, five positive, five negative; -1: the value is
-the head."""
+"""(Bytes after the head, head) by class, positive and negative; -1: the value is the head."""
 _TEXT: Final = ((0, 0xA0), (1, 0xD9), (2, 0xDA), (4, 0xDB))
 _BYTES: Final = ((1, 0xC4), (2, 0xC5), (4, 0xC6))
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -216,11 +216,7 @@ def _rows(count: int, heads: bytes, fields: Sequence[tuple[Array | int, Array | 
 def unpack(
     data: bytes | memoryview, kinds: Sequence[str], *, tuples: bool
 ) -> tuple[Column, ...] | None:
-    """Return the columns of packed values.
-
-    Returns ``None`` for values that the arrays cannot hold: an int beyond 64 bits, a lone
-    surrogate.
-    """
+    """Return the columns of packed values; ``None`` for values that `ColumnTypes.unpack` names."""
     columns = _unpacked_uniform(data, kinds, tuples=tuples)
     return _unpacked_objects(data, kinds, tuples=tuples) if columns is None else columns
 
@@ -292,23 +288,15 @@ def _unpacked_objects(
     )
     if tuples and {*map(len, rows)} - {len(kinds)}:
         return None
-    width = len(kinds)
+    if tuples and rows and {*kinds} == {"int64"}:
+        with suppress(OverflowError, TypeError, ValueError):  # None, or too large
+            flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(kinds))
+            return tuple(map(Column, flat.reshape(len(rows), len(kinds)).T.copy()))
+    columns = (list(zip(*rows, strict=True)) or [()] * len(kinds)) if tuples else [rows]
     try:
-        if tuples and set(kinds) == {"int64"} and rows:
-            return _ints(rows, width)
-        columns = list(zip(*rows, strict=True)) if tuples else [rows]
-        columns = columns or [()] * width
         return tuple(_column(kind, part) for kind, part in zip(kinds, columns, strict=True))
     except (OverflowError, TypeError, ValueError):
         return None
-
-
-def _ints(rows: Sequence[tuple[Any, ...]], width: int) -> tuple[Column, ...]:
-    try:
-        values = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
-    except TypeError:  # None, in an optional part
-        return tuple(_column("int64", part) for part in zip(*rows, strict=True))
-    return tuple(Column(part) for part in values.reshape(len(rows), width).T.copy())
 
 
 def _column(kind: str, values: Sequence[Any]) -> Column:

@@ -11,7 +11,7 @@ from forebay_state_api.codecs.scalars import OptionalShape, ScalarShape
 
 def optional_codec(codec: ValueCodec) -> ValueCodec:
     """Return the codec of ``T | None``; ``codec`` itself if it already takes ``None``."""
-    shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
+    shape = codec.shape
     if shape.description["type"] in ("any", "optional"):
         return codec
     return ValueCodec.of(OptionalShape(shape), codec.what)
@@ -22,7 +22,7 @@ def stamped_codec(codec: ValueCodec) -> ValueCodec:
 
     It reads values written under every declaration that ``codec`` reads.
     """
-    shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
+    shape = codec.shape
     pairs = ValueCodec.of(TupleShape([ScalarShape(int), shape]), codec.what)
     read = by_position([None, codec._read])  # noqa: SLF001 - codecs are one module to the outside
     return attrs.evolve(pairs, read=read)
@@ -33,7 +33,7 @@ def timer_codec(codec: ValueCodec) -> ValueCodec:
 
     It reads values written under every declaration that ``codec`` reads.
     """
-    shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
+    shape = codec.shape
     parts = TupleShape([ScalarShape(int), shape, ScalarShape(bytes)])
     read = by_position([None, codec._read, None])  # noqa: SLF001 - codecs are one module to the outside
     return attrs.evolve(ValueCodec.of(parts, codec.what), read=read)

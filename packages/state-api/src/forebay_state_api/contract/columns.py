@@ -1,7 +1,6 @@
 """Keys and cells by columns: the arguments and results of `Table.get_columns` and its kin.
 
-Backends whose tables hold Python values need none of this: `Table` goes through their methods for
-single cells. The module needs NumPy, so `contract.backend` imports it when a column method is used.
+This module needs NumPy, so `contract.backend` imports it when a column method is used.
 """
 
 from __future__ import annotations

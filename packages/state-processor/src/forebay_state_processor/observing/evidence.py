@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_state_api.metrics.figures import flat
+from forebay_engine.versions.format.manifest_metrics import flat
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_engine.versions.format.manifest import TTL_US
-from forebay_state_api.metrics.figures import flat
+from forebay_engine.versions.format.manifest_metrics import flat
 from forebay_state_api.metrics.keyed import GROUP_ROWS
 
 if TYPE_CHECKING:

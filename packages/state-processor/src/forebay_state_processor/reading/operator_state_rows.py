@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_engine.codecs.stored_codec import stored_codec
 from forebay_engine.operator_state.restored import Part
 from forebay_engine.versions.format.blobs import read_blob
 from forebay_engine.versions.format.operator_state_entries import (
@@ -14,7 +15,7 @@ from forebay_engine.versions.format.operator_state_entries import (
     OperatorStateContent,
     unpacked,
 )
-from forebay_state_api.codecs import decoding, stored_codec
+from forebay_state_api.codecs import decoding
 from forebay_state_processor.reading.stored_states import type_text
 
 if TYPE_CHECKING:

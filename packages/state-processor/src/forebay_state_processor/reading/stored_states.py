@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_engine.codecs.ordered import ordered_codec
+from forebay_engine.codecs.stored_codec import stored_codec
 from forebay_engine.versions.format.manifest import TTL_US, lineages_of
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES, TIMERS
-from forebay_state_api.codecs import codec_for, describe_type, stored_codec
-from forebay_state_api.codecs.ordered import ordered_codec
+from forebay_state_api.codecs import codec_for, describe_type
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.expiry import Expiry

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from forebay_engine.codecs.stored_codec import stored_codec
 from forebay_engine.versions.format.keyed_by import KeyColumn, KeyedBy
 from forebay_engine.versions.format.manifest import lineages_of
 from forebay_engine.versions.format.timer_tables import TIMER_TABLES, TIMERS
-from forebay_state_api.codecs import ValueCodec, codec_for, describe_type, stored_codec
+from forebay_state_api.codecs import ValueCodec, codec_for, describe_type
 from forebay_state_api.codecs.spark_types import json_of_ddl
 from forebay_state_api.keys import in_kinds
 

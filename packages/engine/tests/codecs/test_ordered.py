@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forebay_engine.codecs.ordered import beginnings, ordered_codec
 from forebay_state_api.codecs import Codec, codec_for
-from forebay_state_api.codecs.ordered import beginnings, ordered_codec
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 
-from .kinds import surrogates_too
+surrogates_too = st.text(st.characters(codec=None, exclude_categories=()))
+
 
 floats = st.floats(allow_nan=False)
 decimals = st.decimals(allow_nan=False)

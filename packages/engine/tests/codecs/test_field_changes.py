@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import attrs
 import pytest
 
+from forebay_engine.codecs.field_changes import field_changes
 from forebay_state_api import Alias, MigratedFrom
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.codecs.field_changes import field_changes
 
 
 @attrs.frozen

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from forebay_state_api.codecs import codec_for, resolve, stored_codec
+from forebay_engine.codecs.stored_codec import stored_codec
+from forebay_state_api.codecs import codec_for, resolve
 from forebay_state_api.errors import IncompatibleTypeError
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forebay_state_api.codecs.codec import ValueCodec
+from forebay_state_api.codecs import ValueCodec, describe_type
 from forebay_state_api.codecs.containers import ListShape
-from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.described_shapes import SHAPES, Part, ScalarOfClass, Shapes
 from forebay_state_api.codecs.records import Field
 from forebay_state_api.codecs.structs import StructShape

@@ -11,9 +11,8 @@ from uuid import UUID
 
 import attrs
 
-from forebay_state_api.codecs.codec import ValueCodec
+from forebay_state_api.codecs import ValueCodec, describe_type
 from forebay_state_api.codecs.containers import TupleShape
-from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import ByteLayout, dump_typed, load_typed
 from forebay_state_api.codecs.type_shapes import Code, Description, Function, MisfitError, TypeShape
 from forebay_state_api.errors import ConfigurationError
@@ -68,7 +67,7 @@ def beginnings(codec: ValueCodec) -> Sequence[ValueCodec]:
     ``codec`` is the result of `ordered_codec`; for other types there is none. A beginning is in
     the order before all tuples that begin with it, in Python and in its packed bytes.
     """
-    shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
+    shape = codec.shape
     assert isinstance(shape, _OrderedShape)
     if not isinstance(shape.of, TupleShape):
         return ()
@@ -81,7 +80,7 @@ class _OrderedShape(TypeShape):
     """A type whose bytes are in the order of its values."""
 
     def __init__(self, codec: ValueCodec) -> None:
-        shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
+        shape = codec.shape
         order = _order_of(shape.description)
         if order is None:
             raise ConfigurationError(
