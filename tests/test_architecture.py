@@ -32,7 +32,7 @@ LAYERS = {
         "builtin_plugin",
     ],
     "forebay_engine": [
-        "codecs",
+        "codecs configuring",
         "versions",
         "compaction calls journal",
         "columns execution isolation operator_state states stored timers",

@@ -19,11 +19,12 @@ from forebay_cli import plugin as cli_plugin
 from forebay_cli.lazy import LazyCommand
 from forebay_cli.live import bundle
 from forebay_cli.upkeep import janitor_and_doctor
+from forebay_engine import configuring
 from forebay_engine import plugin as engine_plugin
 from forebay_state_api import builtin_plugin
 from forebay_state_api.contract import CONTRACT_VERSION
 from forebay_state_api.errors import StorageError
-from forebay_state_api.plugins import Plugins, configuring, hookimpl
+from forebay_state_api.plugins import Plugins, hookimpl
 from forebay_state_api.plugins.sources import Origin, PluginSource
 from forebay_state_api.settings import BYTES, Setting
 from forebay_state_api.storage.opening import open_storage

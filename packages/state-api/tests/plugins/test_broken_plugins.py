@@ -10,9 +10,10 @@ from typing import Any
 import click
 import pytest
 
+from forebay_engine import configuring
 from forebay_state_api.contract import CONTRACT_VERSION, SERVED_VERSIONS
 from forebay_state_api.errors import PluginError, UnknownPluginError
-from forebay_state_api.plugins import Plugins, checks, configuring, hookimpl, kinds
+from forebay_state_api.plugins import Plugins, checks, hookimpl, kinds
 from forebay_state_api.plugins.kinds import KINDS, PluginKind
 from forebay_state_api.settings import Setting
 from forebay_state_api.storage.obstore import MemoryStorage

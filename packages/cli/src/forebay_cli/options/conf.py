@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from forebay_state_api.plugins.configuring import resolve_with_plugins
+from forebay_engine.configuring import resolve_with_plugins
 
 T = TypeVar("T")
 

@@ -22,13 +22,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from forebay_engine.configuring import resolve_with_plugins
 from forebay_engine.versions.format import layout
 from forebay_spark_runtime.driver import probe
 from forebay_spark_runtime.driver.session import configuration, default_parallelism, is_connect
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_state_api.contract.file_names import random_id
 from forebay_state_api.errors import StorageError
-from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage import open_storage
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 from pyspark.sql.types import UserDefinedType
 
+from forebay_engine.configuring import resolve_with_plugins
 from forebay_engine.execution.arguments import (
     ERROR_COLUMN,
     checked_flag,
@@ -27,7 +28,6 @@ from forebay_spark_runtime.driver.parallelism import warn_of_parallelism
 from forebay_state_api.codecs.field_names import spelled_otherwise
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import PREFIX, Settings
 from forebay_state_api.storage import open_storage
 from forebay_state_api.storage.urls import located

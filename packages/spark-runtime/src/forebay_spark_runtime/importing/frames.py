@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
+from forebay_engine.configuring import resolve_with_plugins
 from forebay_engine.versions.cleaning.deletions import delete_or_leave
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.driver import session as sessions
@@ -17,7 +18,6 @@ from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.importing.table_task import ANSWER, TABLE, PartAnswer, TableTask
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_processor.importing.tables import TableLayout
 from forebay_state_processor.reading.version_choice import OperatorSource
 

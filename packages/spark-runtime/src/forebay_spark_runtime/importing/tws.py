@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from forebay_engine.configuring import resolve_with_plugins
 from forebay_engine.execution.arguments import (
     checked_max_parallelism,
     checked_parallelism,
@@ -29,7 +30,6 @@ from forebay_spark_runtime.importing.tws_tables import TwsTables
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage import open_storage

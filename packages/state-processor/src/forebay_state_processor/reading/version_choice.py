@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
+from forebay_engine.configuring import resolve_with_plugins
 from forebay_engine.versions.choosing.finality import ShownVersion, is_final, newest_shown, shown_at
 from forebay_engine.versions.choosing.opening import absent
 from forebay_engine.versions.choosing.reader import VersionReader, open_version, version_gone_error
@@ -22,7 +23,6 @@ from forebay_engine.versions.format.markers import list_version
 from forebay_state_api.contract.file_names import LAST_VERSION
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, VersionGoneError
-from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.settings import Settings, is_of_plugin, resolve_settings
 from forebay_state_api.storage import open_storage
 
