@@ -17,6 +17,7 @@ async def two(row, client):
     return 1
 
 
+KEPT = {"keep_answers": "a", "uid": "u", "query": "q", "batch_id": 1, "state_dir": "/nowhere"}
 BAD = [
     ({"fn": 3}, "the function is async def fn(row, client)"),
     ({"fn": lambda row: row}, "does not take these two"),
@@ -56,6 +57,14 @@ BAD = [
     ({"name": ""}, "name= is a word"),
     ({"query": "q"}, "query= and batch_id= are passed together"),
     ({"metrics": 3}, "metrics is a WaitMetrics()"),
+    ({"keep_answers": ""}, "keep_answers= is a name of your own for the answers"),
+    ({"keep_answers": "a"}, "keep_answers= needs uid=, a name under which the answers"),
+    ({"keep_answers": "a", "uid": "u"}, "keep_answers= needs query= and batch_id= on a bounded"),
+    ({"keep_answers": "a", "pending": "carry"}, "does not go with pending='carry'"),
+    ({"keep_answers": "a", "pending": "late"}, "pending is 'wait' or 'carry', not 'late'"),
+    ({**KEPT, "state_dir": "memory://a"}, "would be a process's own"),
+    ({**KEPT, "carry_after": 3}, "carry_after= go with pending='carry'"),
+    ({"uid": "u"}, "uid= go with pending='carry'"),
 ]
 
 

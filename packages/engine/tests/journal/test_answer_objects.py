@@ -9,16 +9,17 @@ import msgpack
 import pytest
 
 from forebay_engine.journal.answer_objects import (
+    AnswerEncoder,
     as_replayed,
     decoded,
-    encoded,
     sealed_answers,
     stored_answers,
 )
 from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.errors import CorruptStateError
 
-ANSWERS = [(bytes([n]) * 16, encoded("k", {"score": n, "why": "x" * n})) for n in range(5)]
+encoded = AnswerEncoder().encoded
+ANSWERS = [(bytes([n]) * 16, encoded("call", {"score": n, "why": "x" * n})) for n in range(5)]
 
 
 def test_an_object_returns_its_answers() -> None:
@@ -57,6 +58,10 @@ def test_an_unknown_format_and_what_does_not_add_up_are_errors(payload: Any) -> 
 @pytest.mark.parametrize(
     "answer",
     [
+        {},
+        {"a": 1, 2: None, ("k", 1): "x"},
+        [1, "x"],
+        (1, "x"),
         None,
         0.5,
         "text",
@@ -69,7 +74,7 @@ def test_an_unknown_format_and_what_does_not_add_up_are_errors(payload: Any) -> 
     ],
 )
 def test_the_first_run_sees_what_a_repetition_sees(answer: Any) -> None:
-    data = encoded("k", answer)
+    data = encoded("call", answer)
     first, again = as_replayed(answer, data), decoded(data)
     assert (first, type(first), repr(first)) == (again, type(again), repr(again))
     assert first == answer
@@ -81,5 +86,5 @@ class Pair(NamedTuple):
 
 @pytest.mark.parametrize("answer", [object(), Pair(1), {1}, {"a": Pair(1)}, msgpack.Timestamp])
 def test_what_cannot_be_kept_is_an_error_with_the_cure(answer: Any) -> None:
-    with pytest.raises(TypeError, match=r"kept_call\('k', .* answered .* Return plain values"):
-        encoded("k", answer)
+    with pytest.raises(TypeError, match=r"call: the answer .* cannot be kept: .* plain values"):
+        encoded("call", answer)

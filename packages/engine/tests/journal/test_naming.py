@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from forebay_engine.journal.naming import CallNames, asked_by, check_asks_by_arguments
+from forebay_engine.journal.naming import CallNames, check_asks_by_arguments
 from forebay_state_api.job.context import RuntimeContext
 
 CTX = RuntimeContext(
@@ -34,10 +34,13 @@ class Level(IntEnum):
     LOW = 1
 
 
+PLACE = ("a", None)
+
+
 def asked(
     *args: Any, keep: str = "score", place: tuple[Any, ...] = ("a", None), **kw: Any
 ) -> bytes:
-    return asked_by(keep, place, args, kw)
+    return CallNames().of(keep, place, args, kw)
 
 
 DIFFERENT = [
@@ -67,17 +70,32 @@ DIFFERENT = [
 
 
 def test_what_differs_has_different_names() -> None:
-    names = CallNames()
-    assert len({names.of(one) for one in DIFFERENT}) == len(DIFFERENT)
+    assert len({*DIFFERENT}) == len(DIFFERENT)
 
 
 def test_equal_calls_are_numbered() -> None:
     first, second = CallNames(), CallNames()
-    one, other = asked("q"), asked("r")
-    made = [first.of(one), first.of(other), first.of(one), first.of(one)]
+    made = [first.of("score", PLACE, (text,), {}) for text in "qrqq"]
     assert len(set(made)) == 4
     # Other calls between them do not count.
-    assert [second.of(one), second.of(one), second.of(one)] == [made[0], made[2], made[3]]
+    again = [second.of("score", PLACE, (text,), {}) for text in "qqq"]
+    assert again == [made[0], made[2], made[3]]
+
+
+def test_names_do_not_change_between_releases() -> None:
+    """A query that is updated before a micro-batch is repeated finds its answers."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert asked("text", 1.5, n=(1, None)).hex() == "4cff3ae20a624d4d9d2981085d50b7d8"
+    assert asked(at, Decimal("1.5"), 2**70).hex() == "1476a12dd07a18545133dde9ac0443fa"
+
+
+def test_a_packer_goes_on_after_what_it_cannot_pack() -> None:
+    names = CallNames()
+    with pytest.raises(TypeError):
+        names.of("score", PLACE, ("long text", {1}), {})
+    assert names.of("score", PLACE, (1,), {}) == asked(1)
+    assert names.of("score", PLACE, (date(2026, 1, 1),), {}) == asked(date(2026, 1, 1))
+    assert names.of("score", PLACE, (2,), {}) == asked(2)
 
 
 def test_ctx_is_left_out_and_keywords_have_no_order() -> None:

@@ -39,7 +39,7 @@ def put(storage, made: AnswersName = OWN, /, **answers: bytes) -> None:
 
 
 def loaded(storage, **options) -> AnswerReader:
-    reader = AnswerReader(storage, listed_answers(storage, 3, 5), **options)
+    reader = AnswerReader(storage, listed_answers(storage, answers_folder(3)), **options)
     reader.load()
     return reader
 
@@ -53,13 +53,16 @@ def test_names_are_parsed_as_they_were_made() -> None:
     assert AnswersName.parse(again.text().replace("calls", "other")) is None
 
 
-def test_answers_of_another_batch_or_of_another_time_are_not_found(storage) -> None:
-    put(storage, attrs.evolve(OWN, version=4), a=b"other batch")
-    put(storage, attrs.evolve(OWN, batch_ms=6), a=b"planned anew")
-    storage.reset()
-    reader = loaded(storage)
-    assert reader.take(name("a")) is None
-    assert [kind for kind, _ in storage.requests] == ["list"]
+def test_others_are_read_by_a_second_load(storage) -> None:
+    other = attrs.evolve(OWN, range=KeyGroupRange(9, 9))
+    put(storage, a=b"1")
+    put(storage, other, a=b"other", b=b"2")
+    reader = AnswerReader(storage, [OWN], [other])
+    reader.load()
+    assert (reader.take(name("b")), reader.is_complete) == (None, False)
+    reader.load()
+    assert [reader.take(name(k)) for k in "ab"] == [b"1", b"2"]
+    assert reader.is_complete
 
 
 @pytest.mark.parametrize(

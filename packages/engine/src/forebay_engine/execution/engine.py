@@ -196,7 +196,9 @@ class Engine:
         keys = RecordKeys(query, self.scheduler, self._name_of_side)
         context._idempotency_key = keys.of_current_record
         context._call = self._call
-        context._kept_call = KeptCalls(self.scheduler, self._call_journal, self._made).call
+        context._kept_call = KeptCalls(
+            self.scheduler, self._call_journal, self._made, self._user_code.fail
+        ).call
         context._broadcast = self._broadcast
         context.collect = self.rows_out.append
         context.timers = NoTimers(  # type: ignore[assignment] # all but its clocks raises an error

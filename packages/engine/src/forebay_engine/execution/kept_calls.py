@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay_engine.execution.awaited_calls import check_called, note_call
 from forebay_engine.execution.task_thread import wrong_thread_error
 from forebay_engine.journal.call_journal import NOT_KEPT
-from forebay_engine.journal.naming import asked_by, check_asks_by_arguments
-from forebay_state_api.errors import ConfigurationError
+from forebay_engine.journal.naming import check_asks_by_arguments
+from forebay_state_api.errors import ConfigurationError, StorageError
 
 if TYPE_CHECKING:
     from forebay_engine.execution.scheduler import Scheduler
@@ -21,8 +21,18 @@ Make = Callable[[Callable[..., Any], Any, Any], Awaitable[Any]]
 class KeptCalls:
     """Makes the kept calls of one subtask's records."""
 
-    def __init__(self, scheduler: Scheduler, journal: CallJournal | None, make: Make) -> None:
-        """``make`` makes a call by the function's `Calls`; without a journal there is none."""
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        journal: CallJournal | None,
+        make: Make,
+        fail: Callable[[Exception], None],
+    ) -> None:
+        """``make`` makes a call by the function's `Calls`; without a journal there is none.
+
+        ``fail`` fails the micro-batch, even if the function catches the error.
+        """
+        self._fail: Final = fail
         self._scheduler: Final = scheduler
         self._journal: Final = journal
         self._make: Final = make
@@ -48,7 +58,7 @@ class KeptCalls:
             raise _nowhere_error(scheduler.context.operator_uid)
         record = scheduler.current_record()
         place = (record.key, scheduler.context._namespace)
-        name = journal.names.of(asked_by(keep, place, args, kwargs))
+        name = journal.names.of(keep, place, args, kwargs)
         call: Any = self._answer(journal, keep, name, fn, args, kwargs)
         call.__qualname__ = "ctx.kept_call"
         note_call(record, call)
@@ -63,10 +73,16 @@ class KeptCalls:
         args: Any,
         kwargs: Any,
     ) -> Any:
-        found = await journal.find(name)
-        if found is not NOT_KEPT:
-            return found
-        return journal.keep(keep, name, await self._make(fn, args, kwargs))
+        if not journal.has_found_all:
+            try:
+                found = await journal.find(name)
+            except StorageError as error:
+                self._fail(error)
+                raise
+            if found is not NOT_KEPT:
+                return found
+        answer = await self._make(fn, args, kwargs)
+        return journal.keep(f"ctx.kept_call({keep!r}, ...)", name, answer)
 
 
 def _nowhere_error(uid: str) -> ConfigurationError:

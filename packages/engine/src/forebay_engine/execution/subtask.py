@@ -382,7 +382,8 @@ class Subtask:
             return None
         task, journal = self.task, self._call_journal
         assert journal is not None
-        journal.list_early()
+        if journal.is_expected:
+            journal.begin_list()
         making = self._versions.begin(
             batch_id=task.batch_id,
             subtask=task.subtask,

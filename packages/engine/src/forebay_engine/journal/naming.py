@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
+
+import msgpack
 
 from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.job.context import RuntimeContext
@@ -24,46 +26,66 @@ _CURE: Final = (
 
 
 class CallNames:
-    """Names the calls of one task attempt; about 150 bytes of memory each."""
+    """Names the calls of one task attempt, on one thread; about 150 bytes of memory each."""
 
     def __init__(self) -> None:
         self._equal: dict[bytes, int] = {}
+        # One packer for all: making one takes longer than packing. It knows no extension types.
+        self._pack: Callable[[Any], bytes] = msgpack.Packer().pack
 
-    def of(self, asked: bytes) -> bytes:
-        """Return the name of the next call that asks this, as `asked_by` encodes it."""
-        digest = hashlib.blake2b(asked, digest_size=DIGEST_BYTES).digest()
-        number = self._equal.get(digest, 0) + 1
-        self._equal[digest] = number
+    def of(
+        self, keep: str, place: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> bytes:
+        """Return the name of the next call that asks this.
+
+        It asks what its ``keep`` name, its ``place`` (key and namespace) and its arguments are. A
+        ``ctx`` among the arguments is left out. Equal values of two types, as ``1`` and ``"1"``,
+        differ; a tuple and a list of equal elements do not. Raises `TypeError` for a value that has
+        no stable bytes.
+        """
+        digest = hashlib.blake2b(
+            self._asked(keep, place, args, kwargs), digest_size=DIGEST_BYTES
+        ).digest()
+        equal = self._equal
+        number = equal[digest] = equal.get(digest, 0) + 1
         if number == 1:
             return digest
         again = digest + number.to_bytes(8, "big")
         return hashlib.blake2b(again, digest_size=DIGEST_BYTES).digest()
 
+    def _asked(
+        self, keep: str, place: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> bytes:
+        given = [one for one in args if type(one) is not RuntimeContext]
+        named = _named(kwargs) if kwargs else ()
+        content = (keep, place, given, named)
+        try:
+            return self._pack(content)
+        except Exception:  # noqa: BLE001 - a value of an extension type, or one that is refused
+            return _dumped(content)
 
-def asked_by(
-    keep: str, place: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> bytes:
-    """Encode what a call asks: its ``keep`` name, key and namespace, and its arguments.
 
-    A ``ctx`` among the arguments is left out. Equal values of two types, as ``1`` and ``"1"``,
-    differ; a tuple and a list of equal elements do not. Raises `TypeError` for a value that has no
-    stable bytes.
-    """
-    given = [one for one in args if type(one) is not RuntimeContext]
-    named = [(k, kwargs[k]) for k in sorted(kwargs) if type(kwargs[k]) is not RuntimeContext]
+def _dumped(content: tuple[Any, ...]) -> bytes:
     try:
-        return dump_typed((keep, place, given, named))
+        return dump_typed(content)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise _unstable_error(keep, place, [*given, *(one for _, one in named)]) from error
+        raise _unstable_error(*content) from error
 
 
-def _unstable_error(keep: str, place: tuple[Any, ...], given: list[Any]) -> TypeError:
-    refused = next((one for one in given if not _is_stable(one)), place)
+def _named(kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(k, kwargs[k]) for k in sorted(kwargs) if type(kwargs[k]) is not RuntimeContext]
+
+
+def _unstable_error(
+    keep: str, place: tuple[Any, ...], given: list[Any], named: Sequence[tuple[str, Any]]
+) -> TypeError:
+    arguments = [*given, *(one for _, one in named)]
+    refused = next((one for one in arguments if not _is_stable(one)), place)
     return TypeError(
-        f"the answer of kept_call({keep!r}, ...) is kept under what it asks, and {refused!r:.200} "
-        f"of type {type(refused).__qualname__} has no stable bytes. Pass plain values: text, "
-        "numbers, bytes, dates, and lists, tuples and dicts of them; of an object the fields that "
-        "the call needs; no set, and no client: clients are in ctx.clients"
+        f"the answer kept as {keep!r} is found by what its call asks, and {refused!r:.200} of type "
+        f"{type(refused).__qualname__} has no stable bytes. Pass plain values: text, numbers, "
+        "bytes, dates, and lists, tuples and dicts of them; of an object the fields that the call "
+        "needs; no set, and no client"
     )
 
 

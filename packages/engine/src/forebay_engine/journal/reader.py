@@ -17,7 +17,7 @@ import attrs
 
 from forebay_engine.journal.answer_objects import StoredAnswers, stored_answers
 from forebay_engine.journal.naming import DIGEST_BYTES
-from forebay_engine.versions.format.layout import AnswersName, answers_folder
+from forebay_engine.versions.format.layout import AnswersName
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 
@@ -41,10 +41,10 @@ class _StoredValue:
     end: int
 
 
-def listed_answers(storage: ObjectStorage, version: int, batch_ms: int) -> Sequence[AnswersName]:
-    """Return the names of the answers of one micro-batch, the newest attempt first (one list)."""
-    found = (AnswersName.parse(info.name) for info in storage.list(answers_folder(version)))
-    return newest_first(name for name in found if name and name.batch_ms == batch_ms)
+def listed_answers(storage: ObjectStorage, folder: str) -> Sequence[AnswersName]:
+    """Return the names of all answers below a folder, in any order (one list)."""
+    found = (AnswersName.parse(info.name) for info in storage.list(folder))
+    return [name for name in found if name is not None]
 
 
 def newest_first(names: Iterable[AnswersName]) -> list[AnswersName]:
@@ -63,13 +63,14 @@ class AnswerReader:
         self,
         storage: ObjectStorage,
         names: Sequence[AnswersName],
+        others: Sequence[AnswersName] = (),
         *,
         held_bytes: int = HELD_BYTES,
         most_indexed: int = MOST_INDEXED,
     ) -> None:
-        """``names`` are sorted by `newest_first`. Nothing is read before `load`."""
+        """``others`` are read by a second `load`; a task calls it when an answer is missing."""
         self._storage: Final = storage
-        self._names: Final = names
+        self._unread: Final = [one for one in (names, others) if one]
         self._most_indexed: Final = most_indexed
         self._held_bytes: Final = held_bytes
         self._places: Final[dict[bytes, _StoredValue]] = {}
@@ -81,9 +82,14 @@ class AnswerReader:
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything has been read."""
+        return not self._unread
+
     def load(self) -> None:
-        """Read all objects and index their answers. Raises `StorageError`."""
-        for name in self._names:
+        """Read the next objects and index their answers. Raises `StorageError`."""
+        for name in newest_first(self._unread.pop(0)) if self._unread else ():
             content = self._read(name.text())
             if content is None:
                 continue
@@ -95,7 +101,8 @@ class AnswerReader:
                     len(self._places),
                 )
                 return
-            self._index(name.text(), content)
+            with self._reading:
+                self._index(name.text(), content)
 
     def holds(self, name: bytes) -> bool:
         """Return whether `take` has to read no object for this call."""

@@ -192,6 +192,12 @@ def _hidden(ticks: DataFrame) -> DataFrame:
     return ticks.select(F.col(column).alias(HiddenColumns.TIME_AND_GROUP))
 
 
+BATCH_MS: Final = (
+    "zip_with(array(unix_millis(current_timestamp())), array(0L), (time, zero) -> time)[0]"
+)
+"""The micro-batch's time in ms, as an expression without generated code; see `_with_time`."""
+
+
 def _with_time(group: str) -> Column:
     """Return the column `HiddenColumns.TIME_AND_GROUP`, of an expression without the time.
 

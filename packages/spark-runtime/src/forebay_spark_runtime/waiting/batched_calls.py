@@ -10,8 +10,10 @@ from typing import Any, TypeGuard
 from forebay_engine.calls.caller import Caller
 from forebay_engine.calls.retry import RecordTries
 from forebay_engine.calls.worker_slots import NEVER, WorkerSlot
+from forebay_engine.journal.call_journal import NOT_KEPT
 from forebay_spark_runtime.waiting.answer_window import AnswerWindow, RowSegment
 from forebay_spark_runtime.waiting.input_queue import InputQueue
+from forebay_spark_runtime.waiting.keeping import RowAnswers
 from forebay_state_api.calls.policies import Batch, Verdict, seconds
 from forebay_state_api.errors import FunctionError
 
@@ -19,7 +21,7 @@ from forebay_state_api.errors import FunctionError
 class OpenRow:
     """A row of a batched call that has no answer yet."""
 
-    __slots__ = ("index", "position", "record", "row", "segment")
+    __slots__ = ("index", "name", "position", "record", "row", "segment")
 
     def __init__(self, segment: RowSegment, position: int) -> None:
         self.segment = segment
@@ -27,15 +29,26 @@ class OpenRow:
         self.index = segment.first + position
         self.row = segment.rows[position]
         self.record = RecordTries()
+        self.name = b""
+        """The name of the row's call, if its answer is to be kept."""
 
 
 class BatchCollector:
     """Collects the rows of one call after another; one worker collects at a time."""
 
     def __init__(
-        self, batch: Batch, input_queue: InputQueue, window: AnswerWindow, rows_kept: int = 0
+        self,
+        batch: Batch,
+        input_queue: InputQueue,
+        window: AnswerWindow,
+        rows_kept: int = 0,
+        answers: RowAnswers | None = None,
     ) -> None:
-        """Prepare it; the first ``rows_kept`` rows never share a call with later rows."""
+        """Prepare it; the first ``rows_kept`` rows never share a call with later rows.
+
+        Rows that have an answer among ``answers`` share no call.
+        """
+        self._answers = answers
         self._rows_kept = rows_kept
         self._size = batch.size
         self._within = seconds(batch.within, "Batch.within")
@@ -46,13 +59,16 @@ class BatchCollector:
     async def next_rows(self) -> list[OpenRow]:
         """Return the rows of the next call; empty at the end of the input."""
         async with self._turn:
-            segment = await self._feed.after(None)
             rows: list[OpenRow] = []
-            while self._fits(segment, rows) and await self._take(segment, rows):
-                segment = self._feed.at_hand()
-                if segment is None and self._within and not self._feed.ended:
-                    segment = await self._more()
+            while not rows and (segment := await self._feed.after(None)) is not None:
+                await self._collect(segment, rows)
             return rows
+
+    async def _collect(self, segment: RowSegment | None, rows: list[OpenRow]) -> None:
+        while self._fits(segment, rows) and await self._take(segment, rows):
+            segment = self._feed.at_hand()
+            if segment is None and self._within and rows and not self._feed.ended:
+                segment = await self._more()
 
     def _fits(self, segment: RowSegment | None, rows: list[OpenRow]) -> TypeGuard[RowSegment]:
         if segment is None or not rows:
@@ -65,6 +81,11 @@ class BatchCollector:
             row = OpenRow(segment, position)
             if row.index >= self._window.open_below:
                 await self._window.enter(row.index)
+            if self._answers is not None:
+                row.name, answer = await self._answers.find(row.row)
+                if answer is not NOT_KEPT:
+                    self._window.put(segment, position, answer)
+                    continue
             rows.append(row)
             if len(rows) == self._size:
                 return False
@@ -86,6 +107,7 @@ async def call_together(
     slot: WorkerSlot,
     waiting: list[OpenRow],
     put: Callable[[RowSegment, int, Any], None],
+    answers: RowAnswers | None = None,
 ) -> None:
     """Make calls for some rows until each has its answer; ``put`` gets answers as they arrive.
 
@@ -102,7 +124,8 @@ async def call_together(
         for one, outcome in zip(waiting, outcomes, strict=True):
             refused = _refused(caller, outcome)
             if refused is None:
-                put(one.segment, one.position, outcome)
+                kept = outcome if answers is None else answers.keep(one.name, outcome)
+                put(one.segment, one.position, kept)
             else:
                 failed.append((one, *refused))
         waiting = await _again(caller, slot, failed, end, put)

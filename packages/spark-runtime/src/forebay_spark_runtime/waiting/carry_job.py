@@ -27,9 +27,6 @@ from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
 
-CARRY: Final = "carry"
-WAIT: Final = "wait"
-
 _NO_KEYS: Final = codec_for(None, what="a key")
 
 

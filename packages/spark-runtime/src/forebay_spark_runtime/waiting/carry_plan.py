@@ -14,7 +14,7 @@ from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.operator_names import rows_name
 from forebay_spark_runtime.driver.options import KeyedOptions, operator_options
 from forebay_spark_runtime.driver.service_outages import packed_reports
-from forebay_spark_runtime.waiting.carry_job import CARRY, WAIT
+from forebay_spark_runtime.waiting.options import CARRY, WAIT
 from forebay_state_api.calls.policies import seconds
 from forebay_state_api.errors import ConfigurationError
 
@@ -57,9 +57,9 @@ def check_pending(df: DataFrame, spec: WaitSpec, options: WaitOptions) -> Carryi
         raise ConfigurationError(
             f"{spec.name}: pending is 'wait' or 'carry', not {options.pending!r}"
         )
+    stored = {"uid": options.uid, "state_dir": options.state_dir}
     given = {
-        "uid": options.uid,
-        "state_dir": options.state_dir,
+        **({} if options.keep_answers is not None else stored),
         "parallelism": options.parallelism,
         "carry_after": options.carry_after,
         "new_state": None if options.new_state is False else options.new_state,
@@ -67,8 +67,8 @@ def check_pending(df: DataFrame, spec: WaitSpec, options: WaitOptions) -> Carryi
     named = [f"{name}=" for name, value in given.items() if value is not None]
     if named:
         raise ConfigurationError(
-            f"{spec.name}: {', '.join(named)} go with pending='carry'; a wait that carries nothing "
-            "over stores nothing"
+            f"{spec.name}: {', '.join(named)} go with pending='carry', and uid= and state_dir= "
+            "with keep_answers= as well; a wait without them stores nothing"
         )
     return None
 

@@ -25,6 +25,7 @@ from forebay_spark_runtime.waiting.answer_window import (
 )
 from forebay_spark_runtime.waiting.batched_calls import BatchCollector, call_together
 from forebay_spark_runtime.waiting.input_queue import InputQueue
+from forebay_spark_runtime.waiting.keeping import KeepingCaller, RowAnswers
 from forebay_state_api.calls.policies import AsyncFunction, CallPolicy
 from forebay_state_api.metrics.calls import CallMetrics
 
@@ -50,6 +51,7 @@ class CallEngine:
         describe: Callable[[int], str] = "row {}".format,
         ready: Callable[[], Awaitable[None]] | None = None,
         rows_kept: int = 0,
+        answers: RowAnswers | None = None,
     ) -> None:
         """Prepare the engine.
 
@@ -62,6 +64,7 @@ class CallEngine:
         :param describe: returns the description of a row in errors, from its index.
         :param ready: is awaited before each try; the wait is not part of the try's time.
         :param rows_kept: this number of first rows never share a call with later rows.
+        :param answers: finds answers that are kept, and keeps the others; ``None`` for neither.
         """
         self.counts = CallMetrics()
         self.input_queue = InputQueue(taken=self._taken, spawn=self._spawn, clock=clock)
@@ -77,7 +80,9 @@ class CallEngine:
         make_window = OrderedWindow if policy.ordered else UnorderedWindow
         at_once = policy.capacity * (1 if policy.batch is None else policy.batch.size)
         self._window = make_window(at_once + policy.buffer, self._go_out)
-        self._caller = Caller(
+        self._answers = answers
+        make_caller = Caller if answers is None or policy.batch is not None else KeepingCaller
+        self._caller = make_caller(
             fn,
             policy,
             client=client or NoClient(),
@@ -87,6 +92,8 @@ class CallEngine:
             describe=describe,
             ready=ready,
         )
+        if isinstance(self._caller, KeepingCaller) and answers is not None:
+            self._caller.answers = answers
         self._work = self._kind_of_work(policy)
         self._busy: dict[Any, deque[tuple[RowSegment, int]] | None] = {}
         self._workers = 0
@@ -99,12 +106,13 @@ class CallEngine:
     ) -> Callable[[WorkerSlot], Coroutine[Any, Any, None]]:
         if policy.batch is not None:
             self._collector = BatchCollector(
-                policy.batch, self.input_queue, self._window, self._rows_kept
+                policy.batch, self.input_queue, self._window, self._rows_kept, self._answers
             )
             return self._work_in_batches
         if policy.keyed:
             return self._work_by_key
         bare = policy.bare and policy.ordered and self._caller.may_call_at_once
+        bare = bare and self._answers is None
         return self._work_bare if bare else self._work_guarded
 
     async def run(self) -> None:
@@ -125,7 +133,8 @@ class CallEngine:
             self._sweeper.stop()
             await self._caller.close()
             self._caller.count_latencies()
-            self.counts.tries = self.counts.tries or self.counts.rows
+            if self._answers is None:
+                self.counts.tries = self.counts.tries or self.counts.rows
             self.counts.work_s = self._clock() - began
             if self.input_queue.ended_at is not None:
                 self.counts.drain_s = max(self._clock() - self.input_queue.ended_at, 0.0)
@@ -330,7 +339,7 @@ class CallEngine:
 
     async def _work_in_batches(self, slot: WorkerSlot) -> None:
         while rows := await self._collector.next_rows():
-            await call_together(self._caller, slot, rows, self._window.put)
+            await call_together(self._caller, slot, rows, self._window.put, self._answers)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -24,11 +24,17 @@ from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
-from forebay_spark_runtime.keyed_operator.plan import HiddenColumns, OutputSchema, output_schema
+from forebay_spark_runtime.keyed_operator.plan import (
+    BATCH_MS,
+    HiddenColumns,
+    OutputSchema,
+    output_schema,
+)
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.arrow_out import ERROR_DDL
 from forebay_spark_runtime.waiting.carry_job import CarryJob
 from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
+from forebay_spark_runtime.waiting.keeping import check_keeping
 from forebay_spark_runtime.waiting.options import (
     WaitFunction,
     WaitOptions,
@@ -40,6 +46,7 @@ from forebay_spark_runtime.waiting.task import WaitJob
 from forebay_state_api.errors import ConfigurationError
 
 _PARTITION: Final = f"{HiddenColumns.PREFIX}partition"
+_TIME: Final = f"{HiddenColumns.PREFIX}time"
 
 
 @takes_options(WaitOptions)
@@ -105,6 +112,7 @@ def _wait(
     check_carried(schema_of(df, spec.name), spec.name)
     session = df.sparkSession
     use_python_of_driver(session)
+    keeping = check_keeping(df, options, spec.name)
     carrying = check_pending(df, spec, options)
     answers = _answers(session, output, spec)
     schema = _schema(df, answers, spec, options.error_column)
@@ -123,7 +131,10 @@ def _wait(
         "metrics": _sink(options.metrics, session, spec.name),
     }
     # Users' columns may have any names, also duplicates: the workers get columns named by number.
-    numbered = df.toDF(*inner[: len(df.columns)]).withColumn(_PARTITION, F.spark_partition_id())
+    numbered = df.toDF(*inner[: len(df.columns)])
+    if keeping is not None and keeping.batch_ms is None:
+        numbered = numbered.withColumn(_TIME, F.expr(BATCH_MS))
+    numbered = numbered.withColumn(_PARTITION, F.spark_partition_id())
     target = StructType(
         [
             StructField(name, field.dataType, field.nullable, field.metadata)
@@ -133,7 +144,8 @@ def _wait(
     if df.isStreaming:
         query_listener.watch(session)
     if carrying is None:
-        return numbered.mapInArrow(shipped(WaitJob(**job), spec.name), target).toDF(*schema.names)
+        wait_job = WaitJob(**job, keeping=keeping)
+        return numbered.mapInArrow(shipped(wait_job, spec.name), target).toDF(*schema.names)
     carry_job = CarryJob(**job, columns=columns_of(df), **attrs.asdict(carrying, recurse=False))
     query_listener.watch(session)
     stored_operators.remember(carrying.options)

@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, ParamSpec, Protocol, TypeAlias, cast
 
 import attrs
 from pyspark.sql import DataFrame
@@ -23,6 +23,9 @@ from forebay_state_api.calls.policies import Batch, Duration, Rate, Retry
 from forebay_state_api.settings.engine_overrides import check_keywords
 
 P = ParamSpec("P")
+
+CARRY: Final = "carry"
+WAIT: Final = "wait"
 
 _TakesObject: TypeAlias = Callable[[DataFrame, Any, str | StructType, Any], DataFrame]
 
@@ -73,11 +76,17 @@ class WaitOptions:
         streams, with asynchronous functions, and not with the triggers ``availableNow`` and
         ``once``. Default: ``"wait"``.
 
+    :param keep_answers: a name of your own. Answers are kept below ``state_dir`` while the
+        micro-batch may be repeated, and a repetition makes no call whose answer is kept; see the
+        how-to on calls that are not made twice. Needs ``uid``. Another name finds nothing: change
+        it with the prompt. Not with ``pending="carry"``. Default: nothing is kept.
+    :param uid: name, within the query, of what is stored; required for ``keep_answers`` and for
+        ``pending="carry"``, and refused without them. Keep it when the job changes.
+    :param state_dir: directory or URL for what is stored. Default: the setting
+        ``spark.forebay.state.dir``.
+
     The other options are for ``pending="carry"`` only:
 
-    :param uid: name of the stored rows within the query; required. Keep it when the job changes.
-    :param state_dir: directory or URL for the stored rows. Default: the setting
-        ``spark.forebay.state.dir``.
     :param parallelism: number of subtasks that the rows are shuffled to, at most 128. A change at
         the next start is a rescale. Default: Spark's default parallelism.
     :param carry_after: time from the last row of the input until late rows are stored, in seconds
@@ -106,6 +115,7 @@ class WaitOptions:
     batch_id: int | None = None
     metrics: WaitMetrics | None = None
     pending: Literal["wait", "carry"] = "wait"
+    keep_answers: str | None = None
     uid: str | None = None
     state_dir: str | os.PathLike[str] | None = None
     parallelism: int | None = None

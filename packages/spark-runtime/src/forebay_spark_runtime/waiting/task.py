@@ -34,12 +34,14 @@ from forebay_spark_runtime.waiting.arrow_in import (
 from forebay_spark_runtime.waiting.arrow_out import AnswerWriter, FailedRow
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.input_reader import InputReader
+from forebay_spark_runtime.waiting.keeping import Keeping, RowAnswers, held_back
 from forebay_spark_runtime.waiting.process_loop import process_loop
 from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.process_reuse import process_stays
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics.calls import CallMetrics
 
 _log = logging.getLogger(__name__)
@@ -94,6 +96,8 @@ class WaitJob:
     batch_id: int | None
     """The batch id, if the driver knows it; ``None`` if the task does."""
     metrics: Any
+    keeping: Keeping | None = None
+    """The name and the place of kept answers; ``None`` if no answers are kept."""
 
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -108,11 +112,19 @@ class WaitJob:
         check_partition(task.partitionId(), spec.policy.rate, spec.name)
         naming = self._naming(spec, task, partition_of(first, task.partitionId()))
         writer = self.writer(spec, naming)
-        run = TaskRun(spec, naming, layout, itertools.chain([first], batches))
+        answers = None if self.keeping is None else self._answers(self.keeping, naming, first)
+        batches = itertools.chain([first], batches)
+        run = TaskRun(spec, naming, layout, batches, answers=answers)
         with run:
-            for segment, positions in run.chunks():
-                yield writer.batch(segment, positions)
+            written: Iterator[Any] = (writer.batch(*chunk) for chunk in run.chunks())
+            yield from written if answers is None else held_back(written, answers.finish)
         self.report_counts(run)
+
+    def _answers(self, keeping: Keeping, naming: RowNaming, first: Any) -> RowAnswers:
+        batch_ms = 0
+        if keeping.batch_ms is None:
+            batch_ms = int(first.column(first.num_columns - 2)[0].as_py())
+        return keeping.answers(naming.name, naming.query, naming.batch_id, batch_ms)
 
     def unpickled(self) -> tuple[WaitSpec, InputLayout]:
         """Return copies of the functions and of the layout for one task."""
@@ -142,7 +154,13 @@ class WaitJob:
         query, batch_id = self.query, self.batch_id
         if batch_id is None:
             query = task.getLocalProperty("sql.streaming.queryId") or query
-            batch_id = int(task.getLocalProperty("streaming.sql.batchId") or 0)
+            spark_batch = task.getLocalProperty("streaming.sql.batchId")
+            if spark_batch is None and self.keeping is not None:
+                raise ConfigurationError(
+                    f"{spec.name}: keep_answers= needs the number of the micro-batch, and Spark "
+                    "gave its task none, though it is on a stream. Leave keep_answers= out"
+                )
+            batch_id = int(spark_batch or 0)
         return RowNaming(
             name=spec.name,
             function_name=spec.function_name,
@@ -176,6 +194,8 @@ class TaskRun:
         layout: InputLayout,
         batches: Iterator[Any],
         policy: CarryPolicy | None = None,
+        *,
+        answers: RowAnswers | None = None,
     ) -> None:
         """Prepare the run.
 
@@ -185,7 +205,9 @@ class TaskRun:
         :param batches: the input.
         :param policy: when to leave late rows, which are in ``left`` then; ``None`` to wait for
             every row.
+        :param answers: finds answers that are kept, and keeps the others; ``None`` for neither.
         """
+        self._answers = answers
         self._spec = spec
         self._naming = naming
         self._layout = layout
@@ -214,6 +236,8 @@ class TaskRun:
         if not self._ended.is_set():
             self._running.cancel()
             self._ended.wait(2 * CLOSING_S)
+        if self._answers is not None:
+            self._answers.close(self.counts)
 
     def chunks(self) -> Iterator[tuple[Any, list[int] | None]]:
         """Yield segments to be written, with positions as in `Emit`.
@@ -280,6 +304,7 @@ class TaskRun:
             describe=self._naming.describe,
             ready=None if threads is None else threads.ready,
             rows_kept=0 if self._carry_policy is None else self._carry_policy.rows_kept,
+            answers=self._answers,
         )
         self.counts = engine.counts
         running = loop.create_task(engine.run())

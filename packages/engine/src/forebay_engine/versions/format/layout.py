@@ -20,6 +20,8 @@
         final/<version>-<run key>
         cleared/<version>-<retention>-<min age>
         probes/<random>
+    <state dir>/kept.answers/<query id>/<uid of an ordered wait>/
+        data/<inverted version>/calls/…, as above
 
 Version numbers are inverted and written in fixed-width hex, so that the newest version comes first
 in a listing and all objects of one version share a prefix. Below it the subtasks share folders in
@@ -53,6 +55,8 @@ SOURCES: Final = "sources"
 FINAL: Final = "final"
 CLEARED: Final = "cleared"
 PROBES: Final = "probes"
+KEPT_ANSWERS: Final = "kept.answers"
+"""The folder of the answers of ordered waits, next to those of queries."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
 _ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
@@ -96,6 +100,14 @@ def unescaped(text: str) -> str:
 def operator_folder(query_id: str, uid: str) -> str:
     """Return the operator's folder below the state directory."""
     return f"{escaped(query_id, 'the query id')}/{escaped(uid, 'the uid')}"
+
+
+def waits_folder(query_id: str, uid: str) -> str:
+    """Return the folder of an ordered wait's kept answers below the state directory.
+
+    Its first part has a dot, as no query's folder has: it is no operator with versions.
+    """
+    return f"{KEPT_ANSWERS}/{operator_folder(query_id, uid)}"
 
 
 def is_operator_folder(name: str) -> bool:
