@@ -57,6 +57,11 @@ COMMANDS: Final[list[click.Command]] = [
         "Keep versions of a query's state under a name.",
     ),
     LazyCommand(
+        "answers",
+        f"{_HERE}.upkeep.answers:answers",
+        "Delete answers that ctx.kept_call and keep_answers= keep.",
+    ),
+    LazyCommand(
         "recover",
         f"{_HERE}.upkeep.recover:recover",
         "Print the timelines of an operator's state, or choose the one that continues.",
