@@ -16,6 +16,7 @@ import attrs
 from pyspark import TaskContext
 
 from forebay_engine.calls.caller import Caller
+from forebay_engine.configuring import resolve_with_plugins
 from forebay_engine.execution.arguments import checked_uid
 from forebay_engine.journal.call_journal import NOT_KEPT, CallJournal, PartitionJournal
 from forebay_engine.versions import OperatorStorage, RunIdentity
@@ -25,7 +26,6 @@ from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.options import shared_directory
 from forebay_spark_runtime.waiting.options import CARRY
 from forebay_state_api.errors import ConfigurationError, FunctionError
-from forebay_state_api.plugins.configuring import resolve_with_plugins
 from forebay_state_api.storage import open_storage
 
 if TYPE_CHECKING:
