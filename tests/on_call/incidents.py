@@ -20,6 +20,7 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing.compaction import ImmediateCompaction
@@ -30,8 +31,8 @@ BATCHES: Final = 5
 ROWS: Final = 2_000
 TTL: Final = StateTtlConfig(timedelta(hours=1))
 FAR: Final = datetime(2077, 1, 1, tzinfo=UTC)
-LIST_S: Final = 0.35
-"""Seconds that slow storage takes to list the runs of a query, as each commit does."""
+LOOK_S: Final = 0.35
+"""Seconds that slow storage takes to list the opened version, and for the get of each commit."""
 WRITE_S: Final = 0.55
 """Seconds that storage takes to write a data file, if its writes are slow."""
 COMPACT_S: Final = 0.3
@@ -172,13 +173,14 @@ def hot_key(directory: Path) -> None:
 
 
 def slow_storage(directory: Path) -> None:
-    """Some lists take long."""
-    run_on(slowly(directory, "list", "/epochs", LIST_S))
+    """Requests that transfer almost nothing take long."""
+    listed = slowly(open_storage(directory), "list", "/versions", LOOK_S)
+    run_on(slowly(listed, "get", "/taken/", LOOK_S))
 
 
 def slow_writes(directory: Path) -> None:
     """Each data file takes long to write, though it is small."""
-    run_on(slowly(directory, "put", "/data/", WRITE_S))
+    run_on(slowly(open_storage(directory), "put", "/data/", WRITE_S))
 
 
 def run_on(storage: FaultyStorage) -> None:
@@ -188,19 +190,19 @@ def run_on(storage: FaultyStorage) -> None:
         job.run(Count(), rows(batch))
 
 
-def slowly(directory: Path, slow: str, part: str, seconds: float) -> FaultyStorage:
+def slowly(inner: ObjectStorage, slow: str, part: str, seconds: float) -> FaultyStorage:
     """Return storage whose ``slow`` requests take long for names with this part."""
 
     def latency(operation: str, name: str) -> None:
         if operation == slow and part in name:
             threading.Event().wait(seconds)
 
-    return FaultyStorage(open_storage(directory), latency=latency)
+    return FaultyStorage(inner, latency=latency)
 
 
 def compaction_behind(directory: Path) -> None:
     """No compaction ends: the service takes jobs and does nothing; one in a commit takes long."""
-    storage = slowly(directory, "put", "/compaction-", COMPACT_S)
+    storage = slowly(open_storage(directory), "put", "/compaction-", COMPACT_S)
     job = job_on(storage, "lsm", compaction=ImmediateCompaction(storage, hold=True))
     for batch in range(14):
         job.run(Count(), rows(batch)[:200])

@@ -154,7 +154,7 @@ def test_explain_names_the_hot_key(directory):
 @pytest.mark.parametrize(
     ("incident", "slow"),
     [
-        # At least the time of one slow list.
+        # At least the time of one slow request.
         ("slow-storage", r"Of this, (3[5-9]|[4-9]\d)\d ms .* is the phase (open|commit_check):"),
         ("slow-writes", r"is the phase commit_files: .* writing [\d,]+ bytes took that long: the"),
     ],

@@ -29,20 +29,20 @@ CLASSES = {
 }
 """Request → class. Stores bill puts and lists alike, and gets at about a twelfth."""
 SMALL = {
-    # marker, manifest, which holds the data; own folder, epochs
-    "heap": {"puts": 2, "lists": 2},
-    "lsm": {"puts": 3, "lists": 2},
+    # marker, manifest, which holds the data; own folder; the number above the run's
+    "heap": {"puts": 2, "lists": 1, "gets": 1},
+    "lsm": {"puts": 3, "lists": 1, "gets": 1},
 }
 """Backend → the most requests of a subtask in a micro-batch that changes little state."""
 LARGE = {
-    # marker, data, manifest; own folder, epochs
-    "heap": {"puts": 3, "lists": 2},
-    "lsm": {"puts": 3, "lists": 2},
+    # marker, data, manifest; own folder; the number above the run's
+    "heap": {"puts": 3, "lists": 1, "gets": 1},
+    "lsm": {"puts": 3, "lists": 1, "gets": 1},
 }
 """Backend → the most requests of a subtask in a micro-batch that changes more state."""
 EMPTY = {
-    "heap": {"puts": 2, "lists": 2},
-    "lsm": {"puts": 2, "lists": 2},
+    "heap": {"puts": 2, "lists": 1, "gets": 1},
+    "lsm": {"puts": 2, "lists": 1, "gets": 1},
 }
 """Backend → the most requests of a subtask in a micro-batch that changes nothing."""
 INSTALLING = {"lists": 1, "gets": 3}

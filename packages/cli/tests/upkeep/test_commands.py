@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from typing import ClassVar
 from uuid import uuid4
 
 import click
@@ -16,12 +17,13 @@ from forebay_engine.versions import operator_folder
 from forebay_engine.versions.cleaning import storage_probe
 from forebay_engine.versions.cleaning.storage_probe import examine
 from forebay_state_api import ValueStateDescriptor
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.progress import Progress
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing import KeyedJob
-from forebay_testing.storage import Fault, FaultKind, FaultyStorage
+from forebay_testing.storage import Fault, FaultKind, FaultyStorage, WrappedStorage
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def probes(output, beginning):
 
 def test_doctor_finds_a_directory_healthy_and_leaves_it_clean(forebay, tmp_path):
     result = forebay("doctor", "--state-dir", tmp_path)
-    assert (result.exit_code, len(probes(result.output, "ok  "))) == (0, 5)
+    assert (result.exit_code, len(probes(result.output, "ok  "))) == (0, 6)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -90,11 +92,33 @@ def test_doctor_names_what_is_wrong(forebay, tmp_path, monkeypatch):
 
     monkeypatch.setitem(storage_probe._PROBES, "ranges can be read", no_ranges)
     result = forebay("doctor", "--state-dir", tmp_path)
-    assert (result.exit_code, len(probes(result.output, "ok  "))) == (1, 4)
+    assert (result.exit_code, len(probes(result.output, "ok  "))) == (1, 5)
     assert "BAD  ranges can be read: ranges are not served here\n" in result.output
     findings = json.loads(forebay("doctor", "--state-dir", tmp_path, "--json").output)
     problems = [one["problem"] for one in findings if " of the plugin " not in one["promise"]]
-    assert problems == ["", "ranges are not served here", "", "", ""]
+    assert problems == ["", "ranges are not served here", "", "", "", ""]
+
+
+class RemembersMisses(WrappedStorage):
+    """Answers a get for an object that it has once missed as it did then."""
+
+    missed: ClassVar[set[str]] = set()
+
+    def get(self, name):
+        if self._above + name in self.missed:
+            raise self.absent(name)
+        try:
+            return super().get(name)
+        except ObjectNotFoundError:
+            self.missed.add(self._above + name)
+            raise
+
+
+def test_a_store_that_remembers_misses_is_found():
+    findings = examine(RemembersMisses(MemoryStorage(f"memory://{uuid4()}")))
+    problems = {one.promise: one.problem for one in findings if one.problem}
+    assert list(problems) == ["a get after a put finds it, whatever was asked before"]
+    assert "a get before it had missed it" in next(iter(problems.values()))
 
 
 def test_a_storage_that_takes_nothing_is_asked_once(forebay, tmp_path, monkeypatch):

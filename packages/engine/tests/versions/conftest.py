@@ -46,9 +46,15 @@ class PastTheFence(WrappedStorage):
     def __init__(self, inner: ObjectStorage) -> None:
         super().__init__(inner)
         self.epochs = inner.list("epochs")
+        self.taken = {info.name for info in inner.list("taken")}
 
     def list(self, prefix=""):
         return self.epochs if prefix == "epochs" else super().list(prefix)
+
+    def get(self, name):
+        if name.startswith("taken/") and name not in self.taken:
+            raise self.absent(name)
+        return super().get(name)
 
 
 @attrs.define
@@ -92,7 +98,7 @@ class Run:
         self.identity = identity
         self.parallelism = parallelism
         self.data = data
-        self.memory = WriterMemory()
+        self.memory = WriterMemory(clock=query.seconds)
         """Of the driver's worker process: each driver has its own."""
         self._attempts = itertools.count(1)
 
@@ -148,8 +154,12 @@ class Run:
 class Query:
     """One operator's folder, and the runs of the query."""
 
-    def __init__(self, storage: ObjectStorage) -> None:
+    def __init__(self, storage: ObjectStorage, clock: ManualClock | None = None) -> None:
         self.storage = storage
+        self.clock = clock or ManualClock()
+
+    def seconds(self) -> float:
+        return self.clock.now.timestamp()
 
     def run(
         self,
@@ -191,8 +201,8 @@ def storage(clock) -> Iterator[ObjectStorage]:
 
 
 @pytest.fixture
-def query(storage) -> Query:
-    return Query(storage)
+def query(storage, clock) -> Query:
+    return Query(storage, clock)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class SparkModel(RuleBasedStateMachine):
         self.now = itertools.count(1)
         self.clock = ManualClock()
         memory = MemoryStorage(f"memory://{uuid.uuid4()}")
-        self.query = self.make_query(ClockedStorage(memory, self.clock))
+        self.query = self.make_query(ClockedStorage(memory, self.clock), self.clock)
         self.remembered = ObjectCache()
         self.tokens = []
         """The token of each committed batch; ``None`` for a skipped batch."""
@@ -165,7 +165,7 @@ class SparkModel(RuleBasedStateMachine):
 
     @rule(
         subtask=st.integers(0, 3),
-        at=st.integers(0, 14),
+        at=st.integers(0, 16),
         kind=st.sampled_from([FaultKind.BEFORE, FaultKind.AFTER]),
         parallelism=PARALLELISM,
         each_batch=st.booleans(),
@@ -184,7 +184,7 @@ class SparkModel(RuleBasedStateMachine):
         self.most = max(self.most, self.next + 1)
         self.restart(parallelism, each_batch)
 
-    @rule(subtask=st.integers(0, 3), at=st.integers(0, 14))
+    @rule(subtask=st.integers(0, 3), at=st.integers(0, 16))
     def retried(self, subtask, at):
         """Fail a task at some request and retry it; the query continues."""
         if self.ambiguous or subtask >= self.parallelism:

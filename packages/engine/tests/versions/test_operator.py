@@ -52,7 +52,7 @@ class TestCost:
             ("put_if_absent", "versions"),
             ("list", "versions"),
             ("get", "versions"),
-            ("list", "epochs"),
+            ("get", "taken"),
             ("put", "versions"),
         ]
 
@@ -68,7 +68,7 @@ class TestCost:
         assert folders == [
             ("put_if_absent", "versions"),
             ("list", "versions"),
-            ("list", "epochs"),
+            ("get", "taken"),
             ("put", "versions"),
         ]
 

@@ -45,7 +45,7 @@ def test_it_forgets_like_a_new_process(query):
     run.batch(0)
     made = newest(query, 1)
     entry = EpochEntry(1, 0, "a", "b")
-    run.memory.entered("here", entry)
+    run.memory.entered("here", entry, run.memory.clock())
     assert run.memory.entry("here", "a") is entry
     run.memory.forget()
     assert run.memory.entry("here", "a") is None

@@ -2,10 +2,11 @@
 
 The order of requests is the protocol. `OperatorVersions.begin` lists the epochs (and mints one at
 a run's first batch), puts the start marker, lists the subtask's folder in the version to be opened
-and reads its manifest; `TaskVersion.commit` lists the epochs again and puts the manifest. With
-event time the whole version is listed in place of the folder. A process that has run the query
-before does not list the epochs at the beginning, and does not read a manifest that it put: an
-ordinary batch makes four requests. Their number does not grow with the number of subtasks.
+and reads its manifest; `TaskVersion.commit` looks with one get whether a newer run may have begun,
+and puts the manifest. With event time the whole version is listed in place of the folder. A process
+that has run the query before does not list the epochs at the beginning, and does not read a
+manifest that it put: an ordinary batch makes four requests, one of them a get. Their number does
+not grow with the number of subtasks.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class OperatorVersions:
     ) -> _Opened:
         origin, segments = self._found(made, since, record, whole=whole)
         if origin.run_key is None:
-            assert record is not None
+            record = record or fencing.record_of(self.storage, made.run_key, self.uid)
             return self._begun(made.range, ForkSource.of(record.details))
         parents = list(
             opening.parents_of(self.storage, segments, made.range, known=self._remembered)
@@ -354,7 +355,7 @@ class TaskVersion:
             raise StateAccessError(
                 f"version {self.version} has already been committed by this task"
             )
-        fencing.check_owner(self._operator.storage, self._entering)
+        fencing.check_owner(self._operator.storage, self._entering, self._operator.memory)
         fields = committed_fields(committed, operator_files=operator_files, metrics=metrics())
         manifest = Manifest(
             made=self._made,

@@ -1,14 +1,16 @@
 """A process's memory of objects that it put: the entries of its runs, and its newest manifests.
 
 It saves requests and decides nothing. Which version is opened is always listed, and whether a newer
-run has begun is looked up before each commit. Both kinds of objects never change, so what was put
-is what is stored.
+run has begun is looked up before each commit: with a get while the epochs were listed not long ago.
+Both kinds of objects never change, so what was put is what is stored.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,6 +24,16 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 16 << 20
 """The most bytes of manifests that a process remembers, for all operators together."""
 _MOST_RUNS: Final = 1_000
+RECENT_S: Final = 600.0
+"""How long after a list of the epochs a get may stand for the next one."""
+
+
+@attrs.frozen
+class _Entered:
+    """The entry of a run that ranked highest in a list, and when the list began."""
+
+    entry: EpochEntry
+    at: float
 
 
 @attrs.frozen
@@ -35,25 +47,34 @@ class _Put:
 class WriterMemory:
     """The newest manifest of each range of each operator, and each run's entry. Thread-safe."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """``most_bytes`` bounds the manifests; the one that was put longest ago goes first."""
+    def __init__(
+        self, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.time
+    ) -> None:
+        """``most_bytes`` bounds the manifests; the one that was put longest ago goes first.
+
+        ``clock`` returns seconds, and goes on while the machine sleeps.
+        """
         self._most: Final = most_bytes
+        self.clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._entries: OrderedDict[tuple[str, str], EpochEntry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], _Entered] = OrderedDict()
         self._manifests: OrderedDict[tuple[str, KeyGroupRange], _Put] = OrderedDict()
         self._bytes = 0
 
-    def entered(self, url: str, entry: EpochEntry) -> None:
-        """Remember the entry of a run that owned the state in ``url`` when it was listed."""
+    def entered(self, url: str, entry: EpochEntry, at: float) -> None:
+        """Remember the entry of a run that owned the state in ``url`` in a list begun at ``at``."""
         with self._lock:
-            self._entries[url, entry.run_key] = entry
+            self._entries[url, entry.run_key] = _Entered(entry, at)
             while len(self._entries) > _MOST_RUNS:
                 self._entries.popitem(last=False)
 
-    def entry(self, url: str, run_key: str) -> EpochEntry | None:
-        """Return a run's entry; ``None`` if it is not remembered."""
+    def entry(self, url: str, run_key: str, *, recent: bool = False) -> EpochEntry | None:
+        """Return a run's entry; ``None`` if it is not remembered, or not a ``recent`` one."""
         with self._lock:
-            return self._entries.get((url, run_key))
+            found = self._entries.get((url, run_key))
+        if found is None or (recent and not 0 <= self.clock() - found.at < RECENT_S):
+            return None
+        return found.entry
 
     def put(self, url: str, name: str, manifest: Manifest, data: bytes) -> None:
         """Remember a manifest that is durable in ``url``, in place of the one of its range."""

@@ -1,10 +1,15 @@
 """Fencing: a task reads or mints its run's epoch, and stops when a newer run owns the state.
 
 The order at a run's first batch: decide which version to open (nothing is written before it is
-known to work), put the epoch entry, list the epochs again and check that no newer run appeared in
-between, put the run's record. A record without an entry therefore belongs to a run whose entry the
-janitor has pruned. Such a run must not mint again, or a driver that slept for a day would fence the
-driver that took over.
+known to work), take a number, put the epoch entry, list the epochs again and check that no newer
+run appeared in between, put the run's record. A record without an entry therefore belongs to a run
+whose entry the janitor has pruned. Such a run must not mint again, or a driver that slept for a day
+would fence the driver that took over.
+
+Before a manifest, one get shows that the number above the run's own is not taken, and so that no
+newer run has begun (`format.epochs`). Where it is taken, the epochs are listed and decide. A get of
+an object that does not exist shows nothing in a store that remembers its answers, and nothing about
+a number that was taken long ago; so each process lists the epochs every ten minutes as well.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from forebay_engine.versions.format.epochs import (
     RunRecord,
     RunVersion,
     decide_record,
+    is_taken,
     list_epochs,
     mint,
     read_record,
@@ -66,8 +72,9 @@ def enter(
     entry = memory.entry(storage.url, task.run.key)
     if entry is not None and entry.since < task.batch_id:
         return entry, None
+    at = memory.clock()
     entry, record = _enter(storage, task)
-    memory.entered(storage.url, entry)
+    memory.entered(storage.url, entry, at)
     return entry, record
 
 
@@ -87,13 +94,26 @@ def _enter(storage: ObjectStorage, task: StartingTask) -> tuple[EpochEntry, RunR
     return own, record
 
 
-def check_owner(storage: ObjectStorage, task: StartingTask) -> None:
+def check_owner(storage: ObjectStorage, task: StartingTask, memory: WriterMemory) -> None:
     """Raise `FencedError` if a newer run has begun since `enter`; call it before `put_manifest`."""
+    if _none_above(storage, task.run.key, memory):
+        return
+    at = memory.clock()
     epochs = list_epochs(storage)
     own = epochs.of_run(task.run.key)
     if own is None:
         raise _fenced_error(task, "its epoch was cleaned up meanwhile")
     _check_newest(epochs, own, task)
+    memory.entered(storage.url, own, at)
+
+
+def _none_above(storage: ObjectStorage, run_key: str, memory: WriterMemory) -> bool:
+    """Return whether a get is enough to know that no run ranks above this one."""
+    entry = memory.entry(storage.url, run_key, recent=True)
+    if entry is None or is_taken(storage, entry.number + 1):
+        return False
+    # The process may have slept, while the janitor deleted what the get looked for.
+    return memory.entry(storage.url, run_key, recent=True) is not None
 
 
 def _enter_first(
@@ -109,9 +129,9 @@ def _enter_first(
     if epochs.of_run(task.run.key) is None:
         epochs = mint(storage, task.run, task.batch_id, epochs)
     own = epochs.of_run(task.run.key)
+    _check_newest(epochs, own, task)
     if own is None:
         raise _fenced_error(task, "its epoch disappeared")
-    _check_newest(epochs, own, task)
     if proposed.is_empty:  # an import may be done meanwhile; one that ends from now on fails
         proposed = _propose_fork(storage, task, epochs)
     return own, _decide(storage, task, proposed)
@@ -240,14 +260,17 @@ def _check_single_operator(epochs: Epochs, task: StartingTask) -> None:
             raise duplicate_uid_error(task.uid)
 
 
-def _check_newest(epochs: Epochs, own: EpochEntry, task: StartingTask) -> None:
+def _check_newest(epochs: Epochs, own: EpochEntry | None, task: StartingTask) -> None:
+    """Raise if another run than the task's ranks highest; ``own`` is the entry of the task's."""
     newest = epochs.newest()
-    if newest is None or newest.run_key == own.run_key:
+    if newest is None or newest.run_key == task.run.key:
         return
-    same_run = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
+    spark_run = task.run.spark_run if own is None else own.spark_run
+    same_run = newest.spark_run == spark_run != UNKNOWN_SPARK_RUN
     if same_run and newest.since <= task.batch_id:
         raise duplicate_uid_error(task.uid)
-    detail = f"epoch {newest.number} began at batch {newest.since}, after this run's {own.number}"
+    when = "before this run had one" if own is None else f"after this run's {own.number}"
+    detail = f"epoch {newest.number} began at batch {newest.since}, {when}"
     raise _fenced_error(task, detail)
 
 

@@ -255,7 +255,7 @@ def lost_version_error(
 def check_epochs(storage: ObjectStorage, listing: VersionListing, epochs: Epochs) -> None:
     """Raise if a version was begun in a higher epoch than any entry has: its entry is missing."""
     for made in listing.objects:
-        if made.by.epoch > _highest(epochs) and made.by.epoch > _highest(list_epochs(storage)):
+        if made.by.epoch > epochs.highest and made.by.epoch > list_epochs(storage).highest:
             raise _missing_entry_error(storage, made)
 
 
@@ -271,11 +271,6 @@ def _missing_entry_error(storage: ObjectStorage, made: Made) -> CorruptStateErro
         "there, whatever its content; or start the query again, whose new run has an entry of its "
         "own"
     )
-
-
-def _highest(epochs: Epochs) -> int:
-    newest = epochs.newest()
-    return 0 if newest is None else newest.number
 
 
 def _counts(storage: ObjectStorage, run_key: str) -> bool:

@@ -29,7 +29,12 @@ from forebay_engine.versions.cleaning.deleted_figures import forgotten, remember
 from forebay_engine.versions.cleaning.named_files import NamedFiles
 from forebay_engine.versions.cleaning.object_cache import ObjectCache
 from forebay_engine.versions.format import layout
-from forebay_engine.versions.format.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
+from forebay_engine.versions.format.epochs import (
+    UNKNOWN_SPARK_RUN,
+    EpochEntry,
+    list_epochs,
+    taken_number,
+)
 from forebay_engine.versions.format.manifest import is_named
 from forebay_engine.versions.format.markers import Made
 from forebay_state_api.contract.checksummed import seal
@@ -48,6 +53,9 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 _log = logging.getLogger(__name__)
+
+TAKEN_AGE: Final = timedelta(hours=1)
+"""How long a number is shown as taken after a higher one has an entry; see `is_taken`."""
 
 RECORD_AGE: Final = timedelta(days=7)
 """How long a run's record outlives its epoch entry: a driver that slept so long is still fenced."""
@@ -197,12 +205,17 @@ class Janitor:
         epochs = self._storage.list(layout.EPOCHS)
         entries = [(info, EpochEntry.parse(info.name)) for info in epochs]
         present = {entry.run_key for _, entry in entries if entry}
-        # An entry whose run has no record stays: without either, the run could mint again.
+        own = max((e.rank for _, e in entries if e and e.run_key == self._run_key), default=None)
+        if own is None:
+            raise _OvertakenError
+        # An entry whose run has no record stays: without either, the run could mint again. Newer
+        # ones, of the same Spark run, stay as well: the next number follows the highest.
         old = [
             info
             for info, entry in entries
             if entry
             and info.modified <= oldest
+            and entry.rank < own
             and entry.run_key not in needed
             and f"{layout.RUNS}/{entry.run_key}" in records
         ]
@@ -213,6 +226,17 @@ class Janitor:
             if name not in keep and info.modified <= oldest - RECORD_AGE
         ]
         self._delete([*old, *stale], _keeps_nothing)
+        going = {info.name for info in old}
+        self._clear_taken([(i, e.number) for i, e in entries if e and i.name not in going])
+
+    def _clear_taken(self, entries: Sequence[tuple[ObjectInfo, int]]) -> None:
+        """Delete what shows that numbers are taken, below the highest old entry; see `is_taken`."""
+        assert self._now is not None
+        oldest = self._now - max(self._min_age, TAKEN_AGE)
+        highest = max((number for info, number in entries if info.modified <= oldest), default=0)
+        taken = ((info, taken_number(info.name)) for info in self._storage.list(layout.TAKEN))
+        useless = [info for info, number in taken if number is not None and number < highest]
+        self._delete(useless, _keeps_nothing)
 
     def _clear_marks(self, base: int, oldest: datetime) -> None:
         """Delete the marks of final versions below ``base``."""

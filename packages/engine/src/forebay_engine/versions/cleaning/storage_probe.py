@@ -81,6 +81,22 @@ def _list_after_put(folder: ObjectStorage) -> str:
     return "" if "list" in folder.list_folders() else "its folder was missing in a list"
 
 
+def _get_after_miss(folder: ObjectStorage) -> str:
+    for number in range(_RIVALS):
+        name = f"missed/{number}"
+        try:
+            folder.get(name)
+        except ObjectNotFoundError:
+            folder.put(name, _CONTENT)
+        else:
+            return "an object that was never put could be read"
+        try:
+            folder.get(name)
+        except ObjectNotFoundError:
+            return f"object {number} could not be read after its put: a get before it had missed it"
+    return ""
+
+
 def _one_winner(folder: ObjectStorage) -> str:
     with ThreadPoolExecutor(_RIVALS) as rivals:
         contents = [str(number).encode() for number in range(_RIVALS)]
@@ -104,5 +120,6 @@ _PROBES: Final[dict[str, Callable[[ObjectStorage], str]]] = {
     "ranges can be read": _ranges,
     "a list after a put shows it": _list_after_put,
     "put-if-absent has one winner": _one_winner,
+    "a get after a put finds it, whatever was asked before": _get_after_miss,
     "a deleted object is gone": _delete,
 }

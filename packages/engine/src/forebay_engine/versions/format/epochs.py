@@ -5,6 +5,11 @@ run two entries, so runs are not ordered by entry: a run's rank is its highest n
 runs with the same number the run key decides. Tasks that list at different times agree on the
 order of the runs they both saw, and once an entry is listed its run mints no other.
 
+Before it puts an entry a task *takes* its number (`taken/<number>`, put if absent), which follows
+the highest number that it has listed, or a number that another run has taken. So while
+``taken/<n + 1>`` does not exist, no entry has a higher number than ``n``: `is_taken` shows
+with one get what a list of the epochs would.
+
 In addition to its entries every run has one *record* (`runs/<run key>`), put if absent: the version
 that this run continues, and the run that made it. The first task to put it decides for all tasks
 of the run, so they open one timeline even if a late commit of an older run arrives in between.
@@ -21,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_engine.versions.format import layout
-from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
+from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal, unseal
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 
@@ -38,6 +43,7 @@ IMPORTED: Final = "imported"
 """Key in `RunRecord.details`: the run is an import, which made one version outside a job."""
 
 _RECOVERY: Final = re.compile(rf"{layout.EPOCHS}/{layout.RECOVERY}(\d+)")
+_TAKEN: Final = re.compile(rf"{layout.TAKEN}/(\d{{8,}})")
 _ENTRY: Final = re.compile(r"(\d{8,})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})")
 
 
@@ -129,6 +135,11 @@ class Epochs:
         """Return the entry of the highest-ranked run."""
         return _highest(self.entries)
 
+    @property
+    def highest(self) -> int:
+        """The highest number of an entry; 0 if there is none."""
+        return max((entry.number for entry in self.entries), default=0)
+
     def of_spark_run(self, spark_run: str) -> Sequence[EpochEntry]:
         """Return the entries of one Spark run; ``foreachBatch`` mints one per batch."""
         if spark_run == UNKNOWN_SPARK_RUN:
@@ -197,13 +208,55 @@ def mint(storage: ObjectStorage, run: RunIdentity, since: int, seen: Epochs) -> 
     """Mint an epoch above all of ``seen`` for a run without an epoch in it.
 
     It does not matter which of the run's tasks puts the entry. Lists again and returns the result:
-    another run may have minted at the same time.
+    another run may have minted at the same time. If that one has taken the number, and its entry is
+    listed, this run puts none.
     """
-    newest = seen.newest()
-    number = 1 if newest is None else newest.number + 1
+    number = seen.highest + 1
+    while not _take(storage, number, run.key):
+        seen = list_epochs(storage)
+        if seen.of_run(run.key) is not None or seen.highest >= number:
+            return seen
+        number += 1
     entry = EpochEntry(number, since, run.key, run.spark_run)
     storage.put_if_absent(entry.name, seal({"since": since, "run": run.key}))
     return list_epochs(storage)
+
+
+def is_taken(storage: ObjectStorage, number: int) -> bool:
+    """Return whether a run has an epoch of this number, or is about to have one (one get).
+
+    If not, no entry has this number or a higher one. The janitor deletes the object an hour after a
+    higher number has its entry, so the answer holds only for callers that listed the epochs,
+    without such an entry, less than an hour ago.
+    """
+    try:
+        storage.get(taken_name(number))
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def taken_name(number: int) -> str:
+    """Return the name of the object that a run puts before its entry of this number."""
+    return f"{layout.TAKEN}/{number:08d}"
+
+
+def taken_number(name: str) -> int | None:
+    """Parse a `taken_name`; return ``None`` for the name of any other object."""
+    match = _TAKEN.fullmatch(name)
+    return match and int(match[1])
+
+
+def _take(storage: ObjectStorage, number: int, run_key: str) -> bool:
+    """Take a number for a run; return ``False`` if another run has it, or may have it."""
+    name = taken_name(number)
+    if storage.put_if_absent(name, seal({"run": run_key})):
+        return True
+    try:
+        holder = unseal(storage.get(name), f"{name} in {storage.url}")
+    except (ObjectNotFoundError, CorruptStateError):  # deleted meanwhile, or cut
+        return False
+    return bool(holder["run"] == run_key)
 
 
 def record_name(run_key: str) -> str:

@@ -5,6 +5,7 @@
     <state dir>/<query id>/<uid>/
         epochs/<number>-<since>-<run key>-<Spark run>
         epochs/recovery-<number>
+        taken/<number>
         runs/<run key>
         versions/<inverted version>/<pair>/marker-<coordinates>
         versions/<inverted version>/<pair>/manifest-<coordinates>-<random>-<time>-<figures>-<size>
@@ -46,6 +47,7 @@ from forebay_state_api.keys import KeyGroupRange
 EPOCHS: Final = "epochs"
 RECOVERY: Final = "recovery-"
 """Prefix of a decision's name among the epochs."""
+TAKEN: Final = "taken"
 RUNS: Final = "runs"
 VERSIONS: Final = "versions"
 PINS: Final = "pins"
