@@ -90,7 +90,7 @@ def test_a_run_that_begins_while_the_epochs_are_listed_is_not_missing(query, run
             return found[:-1] if prefix == "epochs" and self.lists == 1 else found
 
     late = Late(query.storage, query.storage._clock)
-    assert newest_shown(late, provisional=True).at.version == 3
+    assert newest_shown(late, provisional=True).at.version == 6
 
 
 def test_a_manifest_of_the_newest_version_that_is_cut(query, runs):

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from forebay_engine.versions.choosing.finality import newest_shown
 from forebay_engine.versions.choosing.pins import (
     LONGEST_LEASE,
     Pin,
@@ -115,6 +116,15 @@ def test_manifests_are_read_side_by_side(query):
 def test_nothing_is_stored(query, version):
     with pytest.raises(ConfigurationError, match="no state of operator 'op' is stored"):
         open_version(query.storage, uid="op", version=version)
+
+
+def test_a_look_for_the_newest_version_asks_nothing_twice(query):
+    query.run().batches(0, 3)
+    storage = CountingStorage(query.storage)
+    shown = newest_shown(storage, provisional=False)
+    assert shown is not None
+    assert shown.at.version == 3  # nothing says that the newest one is final
+    assert len(storage.requests) == len(set(storage.requests)) == 6
 
 
 def test_what_is_there_instead_is_listed(storage, make_query):

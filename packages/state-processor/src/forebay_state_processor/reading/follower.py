@@ -51,8 +51,8 @@ class FollowOptions:
 
     poll: timedelta = attrs.field(default=timedelta(seconds=2), converter=_poll)
     """The time within which a final version is shown: looks for a newer one begin earlier by what
-    the last one took to show it. Each look makes 14 requests, ten of them lists, also if there is
-    no newer version (`docs/how-to/storage.md` has the price)."""
+    the last one took to show it. Each look makes six requests, five of them lists, also if there
+    is no newer version (`docs/how-to/storage.md` has the price)."""
     cached_keys: int = 100_000
     """Number of look-ups whose results are kept; the least recently used are dropped."""
     change_timeline: bool = False

@@ -14,7 +14,8 @@ goes on; readers then show the version before it, unless they are asked for prov
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -34,9 +35,13 @@ from forebay_engine.versions.format.manifest import read_manifest
 from forebay_engine.versions.format.markers import VersionListing, list_version, marked_versions
 from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.contract.file_names import LAST_VERSION
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.storage import ForwardingStorage
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -98,6 +103,28 @@ def newest_shown(storage: ObjectStorage, *, provisional: bool) -> ShownVersion |
     That is the newest final one, or with ``provisional`` the newest complete one. ``None`` when
     there is no such version. Raises `CorruptStateError` if a newer one must be there, and is not.
     """
+    try:
+        return _newest_shown(_OneLook(storage), provisional=provisional)
+    except CorruptStateError:  # something may have changed between two requests of the look
+        return _newest_shown(storage, provisional=provisional)
+
+
+class _OneLook(ForwardingStorage):
+    """Makes each request once, and then gives the same answer; what is missing is asked again."""
+
+    def __init__(self, inner: ObjectStorage) -> None:
+        super().__init__(inner)
+        self._answers: dict[tuple[str, str], Any] = {}
+
+    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
+        asked = operation, name
+        if asked not in self._answers:
+            self._answers[asked] = request()
+        found: T = self._answers[asked]
+        return found
+
+
+def _newest_shown(storage: ObjectStorage, *, provisional: bool) -> ShownVersion | None:
     marks = marked_final(storage)
     timeline = current(storage, list_epochs(storage))
     if timeline is None:
