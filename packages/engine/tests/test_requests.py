@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay_state_api import KeyedProcessFunction, ListStateDescriptor
+from forebay_engine.versions.writer_memory import WriterMemory
+from forebay_state_api import (
+    CheckpointedFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+)
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.obstore import MemoryStorage
@@ -113,3 +118,55 @@ def test_requests_of_a_subtask_do_not_grow_with_the_subtasks(backend, parallelis
     assert found == SMALL[backend]
     assert requests_of(rows(3, "x" * 6_000)) == LARGE[backend]
     assert requests_of([]) == EMPTY[backend]
+
+
+class Operators(KeyedProcessFunction, CheckpointedFunction):
+    """Has operator state that each subtask changes in each micro-batch."""
+
+    def __init__(self, mode):
+        self.mode = mode
+
+    def initialize_state(self, context):
+        declare = getattr(context.operator_state_store, f"get_{self.mode}_state")
+        self.list = declare(ListStateDescriptor("list", int))
+
+    def snapshot_state(self, context):
+        self.list.update([context.version])
+
+    def process_element(self, row, ctx):
+        return []
+
+
+class OfProcesses(KeyedJob):
+    """A job whose subtasks run in several processes, in turn."""
+
+    def in_processes(self, number):
+        self.memories = [WriterMemory() for _ in range(number)]
+        return self
+
+    def subtask(self, function, subtask=0, **how):
+        self._memory = self.memories[subtask % len(self.memories)]
+        return super().subtask(function, subtask, **how)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("mode", "parallelism", "processes"),
+    [("list", 16, 4), ("union_list", 1, 1), ("union_list", 16, 1), ("union_list", 16, 4)],
+)
+def test_operator_state_makes_no_request_for_each_subtask(mode, parallelism, processes):
+    """A union state reads each manifest once in each process that did not put it."""
+    counting = CountingStorage(MemoryStorage(f"memory://{uuid.uuid4()}"))
+    job = OfProcesses(
+        plugins().backend("heap"), counting, parallelism=parallelism, max_parallelism=GROUPS
+    ).in_processes(processes)
+    for _ in range(4):
+        counting.reset()
+        job.run(Operators(mode), [])
+    counted = Counter(CLASSES[kind] for kind, _ in counting.requests)
+    everybody = mode == "union_list" and parallelism > 1
+    assert counted == {
+        "puts": 2 * parallelism,
+        "lists": (2 if everybody else 1) * parallelism,
+        "gets": parallelism + (parallelism * (processes - 1) if everybody else 0),
+    }

@@ -11,12 +11,13 @@ def newest(query, version):
     return made
 
 
-def test_the_newest_manifest_of_a_range_is_remembered_as_it_is_read(query):
+def test_the_last_two_manifests_of_a_range_are_remembered_as_they_are_read(query):
     run = query.run(1)
-    run.batches(0, 1)
-    made = newest(query, 2)
-    found = run.memory.manifest(query.storage.url, made.name, made.by.range)
-    assert found == read_manifest(query.storage, made.name)
+    run.batches(0, 2)
+    for version in (3, 2):
+        made = newest(query, version)
+        found = run.memory.manifest(query.storage.url, made.name, made.by.range)
+        assert found == read_manifest(query.storage, made.name)
     older = newest(query, 1)
     assert run.memory.manifest(query.storage.url, older.name, older.by.range) is None
 

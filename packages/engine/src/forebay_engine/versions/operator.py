@@ -134,6 +134,15 @@ class OperatorVersions:
         every = segments if sum(len(one.range) for one in segments) == self.max_parallelism else ()
         return _Opened(origin, parents, every=every)
 
+    def manifest(self, made: Made) -> Manifest:
+        """Return a manifest, and remember it; other subtasks in the process may need it, too."""
+        found = self._remembered(made)
+        if found is not None:
+            return found
+        found, data = opening.read(self.storage, made.name)
+        self.memory.put(self.storage.url, made.name, found, data)
+        return found
+
     def _remembered(self, made: Made) -> Manifest | None:
         return self.memory.manifest(self.storage.url, made.name, made.by.range)
 
@@ -288,11 +297,16 @@ class TaskVersion:
     def every_manifest(self) -> Sequence[Manifest]:
         """Return the manifests of all subtasks that made the opened version, in subtask order.
 
-        Lists the version and reads the manifests that `manifests` does not hold, one request each.
+        Lists the version and reads the manifests that `manifests` does not hold, one request for
+        each that the process has not put, or read before.
         """
         if self._opened.source is not None:
             return self._of_source(self._opened.source)
-        return opening.manifests_of(self.storage, self._every_segment(), self._known())
+        known = self._known()
+        return opening.manifests_of(
+            self._every_segment(),
+            lambda made: known.get(made.by.random_id) or self._operator.manifest(made),
+        )
 
     def every_times(self) -> Sequence[Mapping[str, Any]]:
         """Return the clocks of all subtasks that made the opened version, as in `Manifest.times`.

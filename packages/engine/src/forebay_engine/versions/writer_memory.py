@@ -1,4 +1,6 @@
-"""A process's memory of objects that it put: the entries of its runs, and its newest manifests.
+"""A process's memory of small objects: the entries of its runs, and the last manifests.
+
+It remembers the manifests that it put, and those of other subtasks that it read.
 
 It saves requests and decides nothing. Which version is opened is always listed, and whether a newer
 run has begun is looked up before each commit: with a get while the epochs were listed not long ago.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -38,14 +40,14 @@ class _Entered:
 
 @attrs.frozen
 class _Put:
-    """A manifest that was put: its name, which is never used again, and its content."""
+    """A stored manifest: its name, which is never used again, and its content."""
 
     name: str
     data: bytes
 
 
 class WriterMemory:
-    """The newest manifest of each range of each operator, and each run's entry. Thread-safe."""
+    """The last manifests of each range of each operator, and each run's entry. Thread-safe."""
 
     def __init__(
         self, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.time
@@ -58,7 +60,7 @@ class WriterMemory:
         self.clock: Final = clock
         self._lock: Final = threading.Lock()
         self._entries: OrderedDict[tuple[str, str], _Entered] = OrderedDict()
-        self._manifests: OrderedDict[tuple[str, KeyGroupRange], _Put] = OrderedDict()
+        self._manifests: OrderedDict[tuple[str, KeyGroupRange], Sequence[_Put]] = OrderedDict()
         self._bytes = 0
 
     def entered(self, url: str, entry: EpochEntry, at: float) -> None:
@@ -77,12 +79,15 @@ class WriterMemory:
         return found.entry
 
     def put(self, url: str, name: str, manifest: Manifest, data: bytes) -> None:
-        """Remember a manifest that is durable in ``url``, in place of the one of its range."""
+        """Remember a manifest that is stored in ``url``, and one more of its range.
+
+        While one subtask has committed a version, another one may still open the one before.
+        """
         address = (url, manifest.made.range)
         with self._lock:
-            self._drop(address)
-            self._manifests[address] = _Put(name, data)
-            self._bytes += len(data)
+            before = [one for one in self._drop(address) if one.name != name]
+            self._manifests[address] = (_Put(name, data), *before[:1])
+            self._bytes += _size(self._manifests[address])
             while self._bytes > self._most:
                 self._drop(next(iter(self._manifests)))
 
@@ -92,10 +97,9 @@ class WriterMemory:
         It is decoded again, because what is read back is plain data and what was put need not be.
         """
         with self._lock:
-            found = self._manifests.get((url, groups))
-        if found is None or found.name != name:
-            return None
-        return Manifest.unsealed(found.data, f"{name} in {url}")
+            found = self._manifests.get((url, groups), ())
+        data = next((one.data for one in found if one.name == name), None)
+        return None if data is None else Manifest.unsealed(data, f"{name} in {url}")
 
     def forget(self) -> None:
         """Forget everything, as a new process does."""
@@ -104,9 +108,14 @@ class WriterMemory:
             self._manifests.clear()
             self._bytes = 0
 
-    def _drop(self, address: tuple[str, KeyGroupRange]) -> None:
-        found = self._manifests.pop(address, None)
-        self._bytes -= 0 if found is None else len(found.data)
+    def _drop(self, address: tuple[str, KeyGroupRange]) -> Sequence[_Put]:
+        found = self._manifests.pop(address, ())
+        self._bytes -= _size(found)
+        return found
+
+
+def _size(manifests: Sequence[_Put]) -> int:
+    return sum(len(one.data) for one in manifests)
 
 
 MEMORY: Final = WriterMemory()

@@ -136,7 +136,8 @@ class ForkSource:
         """Return the manifests of all subtasks, in subtask order."""
         there = storage.sibling(self.folder)
         segments = self._segments(there, max_parallelism)
-        return [self._adopted(m, storage) for m in opening.manifests_of(there, segments, {})]
+        manifests = opening.manifests_of(segments, lambda made: opening.read(there, made.name)[0])
+        return [self._adopted(manifest, storage) for manifest in manifests]
 
     def _segments(self, there: ObjectStorage, max_parallelism: int) -> Sequence[KeyGroupSegment]:
         listing = list_version(there, self.version).of_run(self.run_key)

@@ -28,7 +28,7 @@ import attrs
 
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.epochs import Epochs, RunVersion
-from forebay_engine.versions.format.manifest import Manifest, read_manifest
+from forebay_engine.versions.format.manifest import Manifest, read_with_content
 from forebay_engine.versions.format.markers import (
     Made,
     VersionListing,
@@ -266,11 +266,11 @@ def parents_of(
 
 
 def manifests_of(
-    storage: ObjectStorage, segments: Sequence[KeyGroupSegment], known: Mapping[str, Manifest]
+    segments: Sequence[KeyGroupSegment], read: Callable[[Made], Manifest]
 ) -> Sequence[Manifest]:
-    """Return the manifests of ``segments`` in subtask order; ``known`` ones are not read again."""
+    """Return the manifests of ``segments``, in subtask order, as ``read`` returns them."""
     made = sorted({s.made.name: s.made for s in segments}.values(), key=lambda m: m.by.subtask)
-    return [known.get(one.by.random_id) or _read(storage, one.name) for one in made]
+    return [read(one) for one in made]
 
 
 def times_of(
@@ -290,8 +290,13 @@ def times_of(
 
 
 def _read(storage: ObjectStorage, name: str) -> Manifest:
+    return read(storage, name)[0]
+
+
+def read(storage: ObjectStorage, name: str) -> tuple[Manifest, bytes]:
+    """Read a manifest of the version that is opened; `CorruptStateError` if it is gone."""
     try:
-        return read_manifest(storage, name)
+        return read_with_content(storage, name)
     except ObjectNotFoundError as error:
         raise CorruptStateError(
             f"manifest {name} in {storage.url} disappeared while its version was opened: it is no "

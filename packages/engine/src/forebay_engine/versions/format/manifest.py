@@ -169,11 +169,17 @@ def _pair(groups: KeyGroupRange) -> list[int]:
 
 def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
     """Read a manifest by its name; `CorruptStateError` if its content does not match the name."""
-    manifest = Manifest.unsealed(storage.get(name), f"{name} in {storage.url}")
+    return read_with_content(storage, name)[0]
+
+
+def read_with_content(storage: ObjectStorage, name: str) -> tuple[Manifest, bytes]:
+    """Do the same, and also return the bytes that are stored."""
+    data = storage.get(name)
+    manifest = Manifest.unsealed(data, f"{name} in {storage.url}")
     version = version_of(name.split("/")[1])
     if manifest.made.text() not in name or manifest.made.version != version:
         raise CorruptStateError(f"{name} in {storage.url} holds the manifest of another attempt")
-    return manifest
+    return manifest, data
 
 
 def put_manifest(storage: ObjectStorage, manifest: Manifest) -> tuple[str, bytes]:
