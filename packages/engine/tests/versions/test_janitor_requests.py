@@ -199,7 +199,7 @@ class Committed:
 
     def __init__(self, query, run, clock, trigger):
         self.storage, self.run, self.clock, self.trigger = query.storage, run, clock, trigger
-        run.batch(0)
+        run.batch(0, max_parallelism=max(8, run.parallelism))
         self.version = 1
         self.names = [
             [file.name for file in read_manifest(self.storage, made.name).files]
@@ -210,9 +210,9 @@ class Committed:
         self.clock.advance(self.trigger)
         self.version += 1
         for subtask in range(self.run.parallelism):
-            made = attrs.evolve(
-                coordinates(self.version, subtask, self.run.parallelism), run_key=self.run.key
-            )
+            parallelism = self.run.parallelism
+            made = coordinates(self.version, subtask, parallelism, max(8, parallelism))
+            made = attrs.evolve(made, run_key=self.run.key)
             put_marker(self.storage, made)
             name = data_name(self.version, "delta")
             self.storage.put(name, b"delta")
@@ -282,20 +282,30 @@ def test_a_day_of_versions_leaves_what_the_minimum_age_and_the_pause_hold(query,
 
 
 @pytest.mark.long
-def test_half_a_request_per_subtask_and_batch_at_most(query, counted, clock):
-    """A batch a second, and a pass after every tenth."""
-    run = query.run(8)
+@pytest.mark.parametrize(
+    ("parallelism", "min_age", "batches"),
+    [
+        (8, 50 * SECOND, 130),
+        pytest.param(64, HOUR, 5_400, marks=pytest.mark.slow, id="64 subtasks, the default age"),
+    ],
+)
+def test_half_a_request_per_subtask_and_batch_at_most(
+    query, counted, clock, parallelism, min_age, batches
+):
+    """A batch a second. A pass lists a folder of as many versions as the age has seconds."""
+    run = query.run(parallelism)
     job = Committed(query, run, clock, SECOND)
-    worker = Worker(clock, run, 10, 50 * SECOND)
-    requests = batches = most_versions = 0
-    for number in range(130):
+    worker = Worker(clock, run, 10, min_age)
+    between = max(10, pause(min_age) // SECOND)
+    bound = min_age // SECOND + 10 + between + 1
+    requests = measured = most_versions = 0
+    for number in range(batches):
         job.batch()
         counted.reset()
-        worker.after(counted, job.version)
-        if number >= 80:  # the passes delete as much as the batches write
-            requests, batches = requests + counted.billed, batches + run.parallelism
-            most_versions = max(most_versions, len(query.storage.list_folders("versions")))
-    assert requests <= 0.5 * batches
-    assert most_versions <= 50 + 10 + 10 + 1, (
-        "the age, the retention, and the versions between passes"
-    )
+        passed = worker.after(counted, job.version)
+        if number >= bound:  # the passes delete as much as the batches write
+            requests, measured = requests + counted.billed, measured + run.parallelism
+            if passed:
+                most_versions = max(most_versions, len(query.storage.list_folders("versions")))
+    assert requests <= 0.5 * measured
+    assert 0 < most_versions <= bound, "the age, the retention, and the versions between passes"

@@ -18,6 +18,7 @@ from forebay_state_api import ValueStateDescriptor
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing import KeyedJob
+from forebay_testing.storage import CountingStorage
 
 APP, RUN, QUERY = "app", str(uuid.uuid4()), "the-query"
 PATIENCE_S = 100
@@ -88,6 +89,15 @@ def test_the_newest_version_is_final_when_its_batch_is_committed(job, marks, mad
     marks.committed(event(("operator", made)), APP)
     marks.wait(PATIENCE_S)
     assert shown(job) == 2
+
+
+def test_one_put_for_each_batch_and_a_get_for_each_run(job, marks, made, monkeypatch):
+    counting = CountingStorage(job.storage)
+    monkeypatch.setattr(marks, "_storage", lambda _: counting)
+    for batch in (0, 1):
+        marks.committed(event(("operator", made), batch=batch), APP)
+        marks.wait(PATIENCE_S)
+    assert counting.counts == {"get": 1, "put_if_absent": 2}
 
 
 def test_a_query_with_a_name_of_its_own(job, marks, made, options):
