@@ -1,6 +1,6 @@
 """A job: follows visits with timers of both kinds and with states that expire.
 
-Ends when all input is processed.
+Ends when all input is processed, or with ticks never.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Visits(KeyedProcessFunction):
         }
 
 
-def visits(source, *, backend, parallelism, state_dir, pause=0.0, **held):
+def visits(source, *, backend, parallelism, state_dir, pause=0.0, ticks=None, **held):
     """Return the DataFrame of the users' steps."""
     return keyed(
         source,
@@ -129,14 +129,23 @@ def visits(source, *, backend, parallelism, state_dir, pause=0.0, **held):
         backend=backend,
         event_time="at",
         allowed_lateness=LATENESS,
+        ticks=ticks,
     ).process(Visits(pause, **held), SCHEMA)
 
 
-def run(folder, **options):
+def started(found, folder, *, is_endless):
+    """Start a query that writes the steps; its log keeps all micro-batches."""
+    found.sparkSession.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
+    writer = found.writeStream.format("json").option("path", str(folder / "output"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    trigger = {"processingTime": "0 seconds"} if is_endless else {"availableNow": True}
+    return writer.trigger(**trigger).start()
+
+
+def run(folder, *, ticks=None, **options):
     spark = SparkSession.builder.getOrCreate()
     folder = Path(folder)
     reader = spark.readStream.schema(VISITS).option("maxFilesPerTrigger", 1)
-    found = visits(reader.json(str(folder / "input")), state_dir=folder / "state", **options)
-    writer = found.writeStream.format("json").option("path", str(folder / "output"))
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    source = reader.json(str(folder / "input"))
+    found = visits(source, state_dir=folder / "state", ticks=ticks, **options)
+    started(found, folder, is_endless=ticks is not None).awaitTermination()

@@ -226,6 +226,18 @@ class Driver:
         os.killpg(self._process.pid, signal.SIGKILL)
         self.close()
 
+    def kill_python(self):
+        """Kill the driver alone; its JVM ends by itself, meanwhile it goes on."""
+        self._process.kill()
+        self.close()
+
+    def kill_jvm(self):
+        """Kill the JVM alone, and then the driver, whose job has failed."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        send(map(int, children.read_text().split()), signal.SIGKILL)
+        assert self.end() is not None
+        self.kill()
+
     def close(self):
         with self._process:  # closes its input, which ends it
             self._answers.shutdown()
@@ -340,18 +352,20 @@ class Kills:
         for turn in range(restarts):
             made = len(self._stage.manifests(self._uid)) if turn else 0
             target = min(made + self._chance.randrange(1, 3), batches) if turn else 1
-            query = self._stage.start(df)
-            try:
-                killed = self._kill_in_a_version(query, range(target, batches + 1))
-                assert killed, f"it ended: {query.exception()}"
-                with pytest.raises(StreamingQueryException) as lost:
-                    query.awaitTermination()
-                assert "FencedError" not in str(lost.value)
-                assert "CorruptStateError" not in str(lost.value)
-            finally:
-                query.stop()
+            self.in_a_version(self._stage.start(df), range(target, batches + 1))
         self.hold.unlink()
         self._stage.run(df)
+
+    def in_a_version(self, query, versions):
+        """Kill all workers while one of these versions is being made, and await the failure."""
+        try:
+            assert self._kill_in_a_version(query, versions), f"it ended: {query.exception()}"
+            with pytest.raises(StreamingQueryException) as lost:
+                query.awaitTermination()
+            assert "FencedError" not in str(lost.value)
+            assert "CorruptStateError" not in str(lost.value)
+        finally:
+            query.stop()
 
     def versions_begun(self):
         return len(list(self._stage.state.glob(f"*/{self._uid}/versions/*")))
