@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from forebay_spark_runtime.testing import FunctionHarness, HarnessChain, ManualClock
 from forebay_state_api import (
     ConfigurationError,
+    FunctionError,
     KeyedProcessFunction,
     ListStateDescriptor,
     StateAccessError,
@@ -68,6 +69,22 @@ def test_a_tick_of_a_chain_reaches_the_next_operator_at_once():
         assert chain.tick(START + 20 * SECOND) == [("a", START + 20 * SECOND)]
 
 
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_a_tick_that_changes_nothing_writes_no_data(tmp_path, backend):
+    options = {"parallelism": 2, "max_parallelism": GROUPS, "backend": backend}
+
+    def stored():
+        return {path.name for path in tmp_path.rglob("*") if path.is_file()}
+
+    with FunctionHarness(Reminder(), "key", state_dir=tmp_path, **options) as harness:
+        harness.process([Row("a"), Row("b")])
+        harness.tick(START + SECOND)
+        before = stored()
+        harness.tick(START + 2 * SECOND)
+        new = sorted(name.partition("-")[0] for name in stored() - before)
+        assert new == ["manifest"] * 2 + ["marker"] * 2, "one of each for a subtask"
+
+
 class Fixed:
     now_us = 0
 
@@ -120,6 +137,16 @@ class Everything(KeyedProcessFunction):
         yield ctx.current_key, f"{kind}", self.count.value(), at, ctx.timers.watermark
 
 
+class Failing(Everything):
+    """Fails in the first timer, after its changes."""
+
+    def on_timer(self, at, ctx):
+        self.seen.clear()
+        ctx.timers.register_processing_time(at + SECOND)
+        self.count.update(-1)
+        raise ValueError(ctx.current_key)
+
+
 def foreign_rows():
     """Return a row of each key group, whose event time is null."""
     found = {}
@@ -130,6 +157,17 @@ def foreign_rows():
     return list(found.values())
 
 
+def failed_tick(harness, at):
+    """Return the rows of a tick that failed, if a timer was due, and was run again."""
+    harness.restart(Failing())
+    try:
+        rows = harness.tick(at)
+    except FunctionError:
+        rows = None
+    harness.restart(Everything())
+    return harness.tick(at) if rows is None else rows
+
+
 KEYS = "abcd"
 ROWS = st.lists(
     st.tuples(st.sampled_from(KEYS), st.none() | st.integers(0, 40)), min_size=1, max_size=4
@@ -138,6 +176,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("rows"), ROWS),
         st.tuples(st.just("tick"), st.integers(0, 6)),
+        st.tuples(st.just("failed tick"), st.integers(0, 6)),
         st.tuples(st.just("restart"), st.integers(1, GROUPS)),
     ),
     max_size=14,
@@ -165,10 +204,11 @@ def test_ticks_are_what_rows_of_foreign_keys_would_be(steps):
                     Row(key, None if at is None else START + at * SECOND) for key, at in content
                 ]
                 found = [sorted(one.process(rows), key=repr) for one in (ticked, fed)]
-            elif what == "tick":
+            elif what.endswith("tick"):
                 at = ticked.clock.now + content * SECOND
                 fed.clock.set(at)
-                found = [sorted(rows, key=repr) for rows in (ticked.tick(at), fed.process(foreign))]
+                rows = failed_tick(ticked, at) if what == "failed tick" else ticked.tick(at)
+                found = [sorted(rows, key=repr) for rows in (rows, fed.process(foreign))]
             else:
                 found = [one.restart(parallelism=content).version for one in (ticked, fed)]
             assert found[0] == found[1]

@@ -317,7 +317,7 @@ class FunctionHarness:
         :param at: the micro-batch's time, aware, not before the clock's; the clock stays there.
 
         It is a tick of ``keyed(..., ticks=)``: timers up to the time and the watermark fire, and
-        what has expired is cleaned up. Raises `ConfigurationError` for another time, and for a
+        values with a TTL expire. Raises `ConfigurationError` for another time, and for a
         ``clock`` that is not a `ManualClock`.
         """
         self._check_open()
