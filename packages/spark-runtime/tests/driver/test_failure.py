@@ -11,6 +11,7 @@ from forebay_state_api.contract.checksummed import TornObjectError
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import (
     AbandonedTimelineError,
+    ConfigurationError,
     CorruptStateError,
     ForebayError,
     FunctionError,
@@ -150,3 +151,16 @@ def test_forebays_traceback_is_a_note():
 
 def test_a_text_without_an_error_of_forebay_has_none():
     assert error_in("[DIVIDE_BY_ZERO] Division by zero") is None
+
+
+SOURCES = (
+    "assertion failed: There are [1] sources in the checkpoint offsets and now there are [2] "
+    "sources requested by the query. Cannot continue."
+)
+
+
+def test_other_sources_than_those_of_the_checkpoint_are_ticks():
+    error = why(Exception(SOURCES))
+    assert type(error) is ConfigurationError
+    assert "the checkpoint has 1 sources, and the query 2" in str(error)
+    assert "forebay ticks CHECKPOINT" in str(error)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_spark_runtime.driver.tick_entries import with_sources
+from forebay_spark_runtime.driver.tick_entries import with_sources, with_ticks_last
 from forebay_state_api.errors import ConfigurationError
 
 TICK = '{"forebayTick": 5}'
 FIRST = '{"forebayTick": 0}'
 FILE = '{"logOffset":0}'
+OTHER = '{"logOffset":7}'
 HEAD = 'v1\n{"batchWatermarkMs":0}'
 HEAD_2 = 'v2\n{"batchWatermarkMs":0}'
 
@@ -40,22 +41,58 @@ def entry(*offsets, head=HEAD):
     ],
 )
 def test_an_entry_gets_the_ticks_of_the_plan(before, sources, after):
-    assert with_sources(before, sources) == after
-    if after is not None:
+    changed = with_sources(before, sources)
+    assert (None if changed is None else changed.text) == after
+    if changed is not None:
+        assert changed.moved == {}
         assert with_sources(after, sources) is None, "a second time changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("before", "sources", "after", "moved"),
+    [
+        (entry(FILE, OTHER), [False, True, False], entry(FILE, FIRST, OTHER), {1: 2}),
+        (entry(FILE, TICK, OTHER), [False, False], entry(FILE, OTHER), {2: 1}),
+        (entry(FILE, TICK, OTHER), [False, False, True], entry(FILE, OTHER, TICK), {2: 1}),
+        (entry(FILE), [True, False], entry(FIRST, FILE), {0: 1}),
+        (
+            entry(FILE, OTHER),
+            [True, False, True, False],
+            entry(FIRST, FILE, FIRST, OTHER),
+            {0: 1, 1: 3},
+        ),
+        (
+            entry("1:" + TICK, "0:" + FILE, "2:" + OTHER, head=HEAD_2),
+            [False, False],
+            entry("0:" + FILE, "1:" + OTHER, head=HEAD_2),
+            {2: 1},
+        ),
+    ],
+)
+def test_sources_behind_ticks_get_other_numbers(before, sources, after, moved):
+    changed = with_sources(before, sources)
+    assert (changed.text, changed.moved) == (after, moved)
+    assert with_sources(after, sources) is None
 
 
 @pytest.mark.parametrize(
     ("before", "sources"),
     [
-        (entry(FILE, FILE), [False, True, False]),
-        (entry(FILE, TICK, FILE), [False, False]),
-        (entry(FILE), [True, False]),
         (entry(FILE), [False, False, True]),
         (entry(FILE, FILE, TICK), [False]),
-        (entry("1:" + TICK, "0:" + FILE, "2:" + FILE, head=HEAD_2), [False, False]),
+        (entry(FILE, TICK), [False, False]),
     ],
 )
-def test_other_sources_are_left_alone(before, sources):
-    with pytest.raises(ConfigurationError, match="only if they are its last source"):
+def test_no_other_source_comes_or_goes(before, sources):
+    with pytest.raises(ConfigurationError, match="and no other source"):
         with_sources(before, sources)
+
+
+def test_ticks_of_a_plan_that_is_not_known_are_last():
+    assert with_ticks_last(entry(FILE), 2) == entry(FILE, FIRST, FIRST)
+    assert with_ticks_last(entry(FILE, TICK), 0) == entry(FILE)
+    assert with_ticks_last(entry(FILE, TICK), 1) is None
+    with pytest.raises(ConfigurationError, match="a source behind those of ticks="):
+        with_ticks_last(entry(FILE, TICK, OTHER), 0)
+    with pytest.raises(ConfigurationError, match="sources have names"):
+        with_ticks_last(entry("clicks:" + FILE, head=HEAD_2), 1)

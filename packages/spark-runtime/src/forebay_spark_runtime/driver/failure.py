@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from forebay_state_api import errors
 from forebay_state_api.errors import (
     AbandonedTimelineError,
+    ConfigurationError,
     ForebayError,
     IncompatibleTypeError,
     Location,
@@ -47,6 +48,11 @@ _FIELDS: Final = {
 }
 """Classes with fields of their own, and the text in which the fields are."""
 
+_OTHER_SOURCES: Final = re.compile(
+    r"There are \[(?P<stored>\d+)\] sources in the checkpoint offsets and now there are "
+    r"\[(?P<planned>\d+)\] sources requested by the query"
+)
+
 
 def why(failed: StreamingQuery | BaseException) -> BaseException | None:
     """Return what stopped a query: an error of Forebay as it was raised, without Spark's lines.
@@ -63,7 +69,7 @@ def why(failed: StreamingQuery | BaseException) -> BaseException | None:
     raised = failed if isinstance(failed, BaseException) else failed.exception()
     if raised is None or isinstance(raised, ForebayError):
         return raised
-    return error_in(str(raised)) or raised
+    return error_in(str(raised)) or _other_sources_error(str(raised)) or raised
 
 
 def error_in(text: str) -> ForebayError | None:
@@ -79,6 +85,24 @@ def error_in(text: str) -> ForebayError | None:
         error.add_note(f"{TRACEBACK.lstrip()}{trace.rstrip()}")
     error.location = _location(message)
     return error
+
+
+def _other_sources_error(text: str) -> ConfigurationError | None:
+    """Return the error for Spark's own, if a query has other sources than its checkpoint.
+
+    Those of ticks are the only ones that may come and go.
+    """
+    found = _OTHER_SOURCES.search(text)
+    if found is None:
+        return None
+    return ConfigurationError(
+        f"the checkpoint has {found['stored']} sources, and the query {found['planned']}: a query "
+        "began or ceased to have ticks=, or another source came or went. Nothing was changed or "
+        "lost. Under Spark Connect, let the stopped query begin or cease to have ticks by "
+        "'forebay ticks CHECKPOINT --operators N'. On classic Spark its start does that where it "
+        "can, and otherwise the driver's log gives the reason. Or start the query with the sources "
+        "that it had"
+    )
 
 
 def _first_in(text: str) -> tuple[type[ForebayError], str] | None:

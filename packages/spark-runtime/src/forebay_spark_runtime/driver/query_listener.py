@@ -148,7 +148,7 @@ class _Listener:
         execution = _running(self._java_session, event.id())
         if execution is None:
             return
-        follow_plan(execution)
+        follow_plan(execution, self._context._jvm)
         conf = execution.sparkSessionForStream().conf()
         if _is_asynchronous(execution):
             conf.set(MARK, "true")
