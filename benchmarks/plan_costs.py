@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -104,7 +103,7 @@ def routed(*sides: tuple[DataFrame, list[str] | None]) -> DataFrame:
     inputs = [
         Input(df, names and key_columns(df.schema, names, "bench"), ()) for df, names in sides
     ]
-    return plan(inputs, options, time.time_ns() // 1_000_000)
+    return plan(inputs, options)
 
 
 def ours(events: DataFrame, kind: str, more: int = 0) -> DataFrame:

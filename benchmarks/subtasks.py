@@ -136,7 +136,8 @@ def small_batches(subtasks: int, rounds: int) -> Line:
     )
 
 
-def _write_files(folder: Path, batches: int) -> None:
+def write_files(folder: Path, batches: int) -> None:
+    """Write a file of `ROWS` rows for each micro-batch."""
     folder.mkdir()
     for batch in range(batches):
         keys = [f"u{(batch * 37 + row) % USERS}" for row in range(ROWS)]
@@ -187,7 +188,7 @@ def run_job(job: str, subtasks: int) -> float:
 
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        _write_files(work / "events", SHORT if job == "tws" else BATCHES[subtasks])
+        write_files(work / "events", SHORT if job == "tws" else BATCHES[subtasks])
         conf = {"spark.sql.shuffle.partitions": str(subtasks)}
         like = JOBS["tws" if job == "tws" else "dict"]
         session = start_session(attrs.evolve(like, conf={**like.conf, **conf}), "2g")
