@@ -56,7 +56,7 @@ LAYERS = {
         "worker_process event_time",
         "keyed_operator waiting data_source",
         "importing",
-        "testing demo metrics",
+        "testing demo metrics ticks_command",
         "plugin",
     ],
     "forebay_console": [
@@ -93,7 +93,7 @@ COMMANDS = {
     "forebay_backend_lsm": "commands reports plugin",
     "forebay_compaction_ray": "commands plugin",
     "forebay_console": "command plugin",
-    "forebay_spark_runtime": "demo importing plugin",
+    "forebay_spark_runtime": "demo importing plugin ticks_command",
 }
 """Package → the rooms that are imported when a command runs, and import the command line then."""
 

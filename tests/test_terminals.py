@@ -67,6 +67,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "recover": ("--state-dir", "DIR", *OF_OPERATOR, "--choose", HOSTILE),
     "demo": ("--months", HOSTILE),
     "import-tws": (HOSTILE, "--into", "x", "--state-dir", "y", "--uid", "u", "--function", HOSTILE),
+    "ticks": (HOSTILE, "--operators", "1"),
     "console": ("--state-dir", HOSTILE, "--port", "0"),
 }
 """Arguments for every command: those that have data show it, the others name it in an error."""

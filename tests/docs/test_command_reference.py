@@ -21,7 +21,7 @@ def test_the_page_is_that_of_the_commands():
 
 def test_every_package_with_commands_is_described():
     found = {command.words.split()[1] for command in command_reference.described()}
-    own = {"bundle", "compaction", "console", "demo", "import-tws", "lsm", "state"}
+    own = {"bundle", "compaction", "console", "demo", "import-tws", "lsm", "state", "ticks"}
     assert own <= found <= plugins().commands().keys()
 
 

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import waiting_connected
@@ -22,9 +23,10 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
-from forebay_spark_runtime import WaitMetrics, broadcast, keyed, ordered_wait
+from forebay_spark_runtime import WaitMetrics, broadcast, keyed, ordered_wait, why
 from forebay_spark_runtime.importing import import_state
 from forebay_spark_runtime.metrics import operators_of
+from forebay_spark_runtime.ticks_command import edit
 from forebay_state_api import (
     Calls,
     Clients,
@@ -34,6 +36,7 @@ from forebay_state_api import (
     Retry,
     ValueStateDescriptor,
 )
+from forebay_state_api.storage import open_storage
 
 SCHEMA = "user string, n long"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -49,6 +52,16 @@ class Count(KeyedProcessFunction):
             await asyncio.sleep(0.001)
         await self.n.async_update(n)
         yield row.user, n
+
+
+class Later(KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        now = ctx.timers.processing_time
+        ctx.timers.register_processing_time(now + timedelta(milliseconds=1))
+        yield row.user, -1
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, ctx.batch_id
 
 
 class Service:
@@ -119,6 +132,7 @@ class Scenarios:
         "schema_object",
     )
     more = ("older", "filtered", "changes", "restarted")
+    quiet = ("ticks",)
 
     def __init__(self, spark, folder):
         self.spark = spark
@@ -261,6 +275,31 @@ class Scenarios:
         df = self.spark.createDataFrame([("ann",)], "user string")
         self.counted(df, query="q", batch_id=2).collect()
         return [self.rows("stream"), self.rows("batches"), self.changes()]
+
+    def ticks(self):
+        """A query that gets ticks, which Spark refuses before the command, and loses them again."""
+        users, names = self.folder / "users", ("a", "b", "c", "d")
+        users.mkdir()
+        (users / "1.json").write_text("".join(json.dumps({"user": name}) + "\n" for name in names))
+
+        def run(**options):
+            source = self.spark.readStream.schema("user string").json(str(users))
+            later = keyed(source, "user", uid="later", parallelism=2, **options)
+            later = later.process(Later(), SCHEMA)
+            sink = later.writeStream.format("json").option("path", str(self.folder / "later"))
+            progress = self.run(sink, "later")
+            commits = [*(self.folder / "later checkpoint" / "commits").glob("[0-9]*")]
+            return [len(commits), sum(event.numInputRows for event in progress)]
+
+        checkpoint = open_storage(str(self.folder / "later checkpoint"))
+        found = [run()]
+        try:
+            run(ticks="1 day")
+        except Exception as error:  # noqa: BLE001 - the scenario records it
+            found.append(str(why(error)))
+        found += [edit(checkpoint, 1), run(ticks="1 day"), run(ticks="1 day")]
+        found += [edit(checkpoint, 0), run(), self.rows("later")]
+        return found
 
     def imported(self):
         """A DataFrame that becomes the first version of an operator, and what goes on from it."""

@@ -29,6 +29,7 @@ def finish(writer):
 class Scenarios:
     default = ("bounded", "metrics_without_a_directory")
     more = ()
+    quiet = ()
 
     def __init__(self, spark):
         self.spark = spark

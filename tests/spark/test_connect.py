@@ -158,3 +158,13 @@ def test_queries_go_on_after_a_restart(more):
     assert stream == batches == [["ann", 1], ["ann", 2], ["bob", 1], ["bob", 2]]
     ann, bob = CHANGES
     assert changes == [ann, ["ann", "put", 5, 4, 3], bob]
+
+
+@pytest.mark.slow
+def test_ticks(connect_server):
+    found = connect_server.results("quiet")["keyed"]["ticks"]
+    first, refused, edited, tick, again, without, nothing, rows = found
+    assert (first, tick, again, nothing) == ([1, 4], [2, 1], [3, 1], [3, 0])
+    assert "forebay ticks CHECKPOINT --operators N" in refused
+    assert (edited, without) == ([0], [1, 2])
+    assert rows == sorted([user, n] for user in "abcd" for n in (-1, 1))

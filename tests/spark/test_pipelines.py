@@ -92,6 +92,15 @@ INSIDE = """
     return counted
 """
 
+TICKED = """
+try:
+    keyed(visits, "user", uid="ticked", ticks="1 day")
+except Exception as error:
+    with open("/data/visits/refused", "w") as said:
+        print(type(error).__name__, error, file=said)
+
+"""
+
 
 class SharedServerPipeline(Pipeline):
     """Runs what ``spark-pipelines`` runs, as a client of a server whose catalogue is kept."""
@@ -120,7 +129,8 @@ def pipeline(tmp_path_factory, connect_server):
     pipeline.arrive("1.json", "ann", "bob", "ann")
     path = "transformations/visits.py"
     code = (pipeline.folder / path).read_text(encoding="utf-8")
-    pipeline.write(path, code.replace("    return counted\n", INSIDE))
+    tried = code.replace("    return counted\n", INSIDE)
+    pipeline.write(path, tried.replace("@dp.table\n", f"{TICKED}@dp.table\n", 1))
     pipeline.run()
     pipeline.write(path, code)
     return pipeline
@@ -130,6 +140,11 @@ def test_inside_a_query_function_the_error_says_what_to_do(pipeline):
     says = r"ConfigurationError (.*): a function under @dp\.table .* make the DataFrame outside"
     said = (pipeline.folder / "said").read_text(encoding="utf-8")
     assert set(re.findall(says, said)) == {"operator 'u'", "shout", "operator 'known'"}, said
+
+
+def test_ticks_are_refused(pipeline):
+    said = (pipeline.folder / "refused").read_text(encoding="utf-8")
+    assert said.startswith("ConfigurationError operator 'ticked': ticks= does not work in a")
 
 
 def test_the_pipeline_of_the_page_counts_and_asks(pipeline):

@@ -1,4 +1,4 @@
-"""The plugins of spark-runtime: its operators, and the commands ``demo`` and ``import-tws``."""
+"""The plugins of spark-runtime: its operators, and its commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def forebay_operators() -> list[type[Operator]]:
 
 @hookimpl
 def forebay_commands() -> Sequence[click.Command]:
-    """Offer ``forebay demo`` and ``forebay import-tws``."""
+    """Offer ``forebay demo``, ``forebay import-tws`` and ``forebay ticks``."""
     from forebay_cli.lazy import LazyCommand
     from forebay_spark_runtime.demo.command import demo
 
@@ -45,4 +45,9 @@ def forebay_commands() -> Sequence[click.Command]:
         "forebay_spark_runtime.importing.command:import_tws_command",
         "Take over a stopped transformWithState query, with its source positions and watermark.",
     )
-    return [demo, takeover]
+    ticks = LazyCommand(
+        "ticks",
+        "forebay_spark_runtime.ticks_command:ticks_command",
+        "Let a stopped query of Spark Connect begin or cease to have ticks at its next start.",
+    )
+    return [demo, takeover, ticks]

@@ -27,7 +27,15 @@ def test_a_run_begins_with_a_tick_and_has_one_for_each_period(at):
     again = TickReader(10)
     assert again.latestOffset() == {"forebayTick": 1_059}, "each run begins with a tick"
     assert reader.initialOffset() == {"forebayTick": 0}
-    assert list(reader.partitions({}, {})) == list(reader.read(None)) == []
+    assert list(reader.partitions({}, {})) == []
+
+
+def test_a_tick_may_have_a_row():
+    source = TickSource({"periodMs": "10", "column": "c", "hasRows": "true"})
+    reader = source.streamReader(schema=None)
+    (partition,) = reader.partitions({}, {})
+    assert list(reader.read(partition)) == [(0,)]
+    assert source.schema() == "c long"
 
 
 def test_a_clock_that_goes_back_ticks_on(at):

@@ -11,22 +11,8 @@ from forebay_spark_runtime.event_time.ticks import checked_ticks
 from forebay_state_api.errors import ConfigurationError
 
 
-class Session:
-    """A session of classic Spark, by the name of its module."""
-
-
-class Connect:
-    """A session of Spark Connect, by the name of its module."""
-
-
-Connect.__module__ = "pyspark.sql.connect.session"
-
-
 class Stream:
     isStreaming = True
-
-    def __init__(self, session=Session):
-        self.sparkSession = session()
 
 
 @pytest.mark.parametrize(
@@ -53,11 +39,18 @@ def test_an_older_spark_has_no_ticks(monkeypatch):
         checked_ticks(Stream(), "10 seconds", "u")
 
 
-def test_spark_connect_has_no_ticks():
-    with pytest.raises(ConfigurationError, match="needs classic Spark: under Spark Connect only"):
-        checked_ticks(Stream(Connect), "10 seconds", "u")
-
-
 def test_a_period_that_no_clock_has_is_none():
     with pytest.raises(ConfigurationError, match="'10 seconds' or timedelta"):
         checked_ticks(Stream(), f"{'9' * 40} days", "u")
+
+
+def test_pipelines_have_no_ticks():
+    """Spark's registry is active while the modules of a pipeline are read."""
+    name = "pyspark.pipelines.graph_element_registry"
+    registry = pytest.importorskip(name, reason="pipelines come with Spark 4.1")
+    with (
+        registry.graph_element_registration_context(object()),
+        pytest.raises(ConfigurationError, match="ticks= does not work in a declarative pipeline"),
+    ):
+        checked_ticks(Stream(), "10 seconds", "u")
+    assert checked_ticks(Stream(), "10 seconds", "u") == 10_000

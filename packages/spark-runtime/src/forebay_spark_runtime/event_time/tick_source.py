@@ -1,7 +1,8 @@
-"""The source of ticks: a stream without rows whose offset is the clock.
+"""The source of ticks: a stream whose offset is the clock.
 
-A new offset begins a micro-batch. The source has no partitions, so no task reads it, and the time
-of the micro-batch is Spark's, not the offset.
+A new offset begins a micro-batch, whose time is Spark's, not the offset. On classic Spark the
+source has no partitions, so no task reads it. Under Spark Connect, where no pulse brings the time,
+it has one row for each tick.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ PERIOD: Final = "periodMs"
 """The option with the period."""
 COLUMN: Final = "column"
 """The option with the name of the only column."""
+HAS_ROWS: Final = "hasRows"
+"""The option that is ``true`` if each tick has a row."""
 
 
 class TickSource(DataSource):
@@ -30,13 +33,14 @@ class TickSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Return the schema of the rows that never come."""
+        """Return the schema of the rows."""
         return f"{self.options[COLUMN]} long"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader."""
         del schema
-        return TickReader(int(self.options[PERIOD]))
+        has_rows = self.options.get(HAS_ROWS) == "true"
+        return TickReader(int(self.options[PERIOD]), has_rows=has_rows)
 
 
 class TickReader(DataSourceStreamReader):
@@ -46,8 +50,9 @@ class TickReader(DataSourceStreamReader):
     it begins. A pause makes one tick, however long it was.
     """
 
-    def __init__(self, period_ms: int) -> None:
+    def __init__(self, period_ms: int, *, has_rows: bool = False) -> None:
         self._period_ms = period_ms
+        self._partitions = [InputPartition(0)] if has_rows else []
         self._at_ms: int | None = None
         """The last offset; ``None`` before the first one of this run."""
 
@@ -66,11 +71,10 @@ class TickReader(DataSourceStreamReader):
         return {AT: self._at_ms}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return no partitions."""
+        """Return a partition with the row, or none."""
         del start, end
-        return []
+        return self._partitions
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Return no rows."""
-        del partition
-        return iter(())
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        """Return the row."""
+        return iter([(partition.value,)])

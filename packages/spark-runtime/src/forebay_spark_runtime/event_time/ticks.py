@@ -1,6 +1,7 @@
 """Ticks: micro-batches while nothing comes.
 
-A stream with ``ticks=`` is united with a source that has no rows, and a new offset each period.
+A stream with ``ticks=`` is united with a source that has a new offset each period. Under Spark
+Connect it also has a row, which brings the time to the subtasks.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to a plan
@@ -8,11 +9,13 @@ A stream with ``ticks=`` is united with a source that has no rows, and a new off
 from __future__ import annotations
 
 import re
+import sys
 import weakref
 from datetime import timedelta
 from typing import Any, Final
 
 import pyspark
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
 from forebay_spark_runtime.driver.session import is_connect
@@ -41,7 +44,7 @@ def checked_ticks(df: Any, ticks: object, uid: str) -> int | None:
     """Return the period of the ``ticks=`` of `keyed` in ms; ``None`` without ticks.
 
     Raises `ConfigurationError` if it is no period, and where there can be no ticks: on a bounded
-    DataFrame, in ``foreachBatch``, under Spark Connect, and before pyspark 4.0.
+    DataFrame, in ``foreachBatch``, in declarative pipelines, and before pyspark 4.0.
     """
     if ticks is None:
         return None
@@ -57,10 +60,11 @@ def checked_ticks(df: Any, ticks: object, uid: str) -> int | None:
             "none, and a batch in foreachBatch is one already: put keyed(..., ticks=...) before "
             "writeStream"
         )
-    if is_connect(df.sparkSession):
+    if _in_pipeline():
         raise ConfigurationError(
-            f"operator {uid!r}: ticks= needs classic Spark: under Spark Connect only rows bring "
-            "the time to a subtask. Unite the input with a stream of ticks under a key of its own"
+            f"operator {uid!r}: ticks= does not work in a declarative pipeline. A run with a "
+            "source in Python completes, but then Spark's client of pipelines fails with "
+            "UNKNOWN_RESPONSE. Leave ticks= out, or run the query outside a pipeline"
         )
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < _FIRST_VERSION:
         raise ConfigurationError(
@@ -69,6 +73,18 @@ def checked_ticks(df: Any, ticks: object, uid: str) -> int | None:
             "a micro-batch every second. Upgrade, or leave ticks= out"
         )
     return period_ms
+
+
+def _in_pipeline() -> bool:
+    """Return whether the modules of a declarative pipeline are being read."""
+    registry: Any = sys.modules.get("pyspark.pipelines.graph_element_registry")
+    if registry is None:
+        return False
+    try:
+        registry.get_active_graph_element_registry()
+    except PySparkRuntimeError:
+        return False
+    return True
 
 
 def _period_ms(ticks: object) -> int | None:
@@ -86,14 +102,18 @@ def _period_ms(ticks: object) -> int | None:
 def ticks_of(df: DataFrame, period_ms: int, uid: str) -> DataFrame | None:
     """Return a stream of ticks; ``None`` if the stream ``df`` comes from an operator with ticks.
 
-    Raises `ConfigurationError` if the ticks there have another period.
+    Under Spark Connect each operator has its own, since its row brings the time to this operator
+    alone. Raises `ConfigurationError` if the ticks there have another period.
     """
+    session = df.sparkSession
+    if is_connect(session):
+        return tick_stream(session, period_ms, has_rows=True)
     java: Any = df._jdf
     periods = {
         int(found) for found in _IN_PLAN.findall(java.queryExecution().analyzed().toString())
     }
     if not periods:
-        return _tick_stream(df.sparkSession, period_ms)
+        return tick_stream(session, period_ms, has_rows=False)
     if periods != {period_ms}:
         raise ConfigurationError(
             f"operator {uid!r}: ticks= is {period_ms:,} ms, and an operator before it has ticks of "
@@ -102,13 +122,16 @@ def ticks_of(df: DataFrame, period_ms: int, uid: str) -> DataFrame | None:
     return None
 
 
-def _tick_stream(session: SparkSession, period_ms: int) -> DataFrame:
-    from forebay_spark_runtime.event_time.tick_source import COLUMN, PERIOD, TickSource
+def tick_stream(session: SparkSession, period_ms: int, *, has_rows: bool) -> DataFrame:
+    """Return a stream of ticks, with a row for each or without rows."""
+    from forebay_spark_runtime.event_time.tick_source import COLUMN, HAS_ROWS, PERIOD, TickSource
 
     if session not in _registered:
         session.dataSource.register(TickSource)
         _registered.add(session)
     reader = session.readStream.format(NAME).option(PERIOD, str(period_ms))
+    if has_rows:
+        reader = reader.option(HAS_ROWS, "true")
     if session.conf.get(_NAMED, "false") == "true":  # then all sources of a query have names
         reader = reader.name("forebay_ticks")
     return reader.option(COLUMN, f"{MARK}{period_ms}").load()

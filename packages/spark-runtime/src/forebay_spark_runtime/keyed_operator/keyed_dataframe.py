@@ -393,9 +393,9 @@ def keyed(
         its last row. Default: only if the state is dropped at the end, as without ``query=``.
         ``True`` is refused for a stream and in ``foreachBatch``.
     :param ticks: the time after which a stream without new rows runs a micro-batch, in which due
-        timers fire and expired state is cleaned up: ``"10 seconds"``, or a timedelta. Give it to
-        one operator of a query; it may change at a restart. Needs classic Spark, from pyspark 4.0.
-        Default: micro-batches for rows only.
+        timers fire: ``"10 seconds"``, or a timedelta. Give it to one operator of a query, or under
+        Spark Connect to each; it may change at a restart. Needs pyspark 4.0 or newer. Default:
+        micro-batches for rows only.
     :param new_state: whether the operator is new, or comes back, in a query that is past its first
         micro-batch. Default: ``False``.
     :param restore_from: the operator whose state to begin with: a query's id or name, or a

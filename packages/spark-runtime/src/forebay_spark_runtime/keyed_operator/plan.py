@@ -7,7 +7,7 @@ lose digits, and a row's key must be the one of which its key group was computed
 broadcast input every subtask gets a copy, under the first of its key groups, so that one shuffle
 carries both inputs. The observation node makes Spark run every subtask in every micro-batch. After
 it, a stream is united with the pulse, a row for each subtask, which brings the batch's time to
-subtasks without rows too.
+subtasks without rows too; under Spark Connect only ticks do.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def plan(inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
     if options.ticks_ms is not None:
         # Last: a source that comes after others leaves them their places in a checkpoint.
         ticks = ticks_of(rows, options.ticks_ms, options.uid)
-        rows = rows if ticks is None else rows.unionByName(_hidden(ticks), allowMissingColumns=True)
+        if ticks is not None:
+            rows = rows.unionByName(_for_subtasks(ticks, options), allowMissingColumns=True)
     group = f"({HiddenColumns.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
     subtask = F.expr(
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
@@ -186,10 +187,13 @@ def _pulse(session: SparkSession, options: KeyedOptions) -> DataFrame:
     return streaming_range(session, options.parallelism).select(_with_time(f"({first} | {PULSE}L)"))
 
 
-def _hidden(ticks: DataFrame) -> DataFrame:
-    """Return ticks, which have no rows, with the hidden column alone."""
-    (column,) = ticks.columns
-    return ticks.select(F.col(column).alias(HiddenColumns.TIME_AND_GROUP))
+def _for_subtasks(ticks: DataFrame, options: KeyedOptions) -> DataFrame:
+    """Return ticks with the hidden column alone; a row of theirs reaches each subtask."""
+    if not is_connect(ticks.sparkSession):  # they have no rows
+        (column,) = ticks.columns
+        return ticks.select(F.col(column).alias(HiddenColumns.TIME_AND_GROUP))
+    groups = _each_first_group(options, f" | {PULSE}L").alias(HiddenColumns.TIME_AND_GROUP)
+    return ticks.select(groups).select(_with_time(HiddenColumns.TIME_AND_GROUP))
 
 
 BATCH_MS: Final = (
@@ -238,9 +242,14 @@ def _group(keys: KeyColumns | None, options: KeyedOptions) -> Column:
     """Return a row's key group; of a broadcast row, make a copy for each subtask's first group."""
     if keys is not None:
         return F.expr(keys.group_expression(options.max_parallelism))
+    return _each_first_group(options)
+
+
+def _each_first_group(options: KeyedOptions, bits: str = "") -> Column:
+    """Make a copy of a row for each subtask, with the subtask's first key group and ``bits``."""
     first = _first_group("subtask", options)
     last = options.parallelism - 1
-    return F.explode(F.expr(f"transform(sequence(0L, {last}L), subtask -> {first})"))
+    return F.explode(F.expr(f"transform(sequence(0L, {last}L), subtask -> {first}{bits})"))
 
 
 def _first_group(subtask: str, options: KeyedOptions) -> str:

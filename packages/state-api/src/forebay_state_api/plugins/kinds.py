@@ -92,6 +92,7 @@ COMMANDS: Final = PluginKind(
         "demo": "forebay-spark-runtime",
         "import-tws": "forebay-spark-runtime",
         "lsm": "forebay-backend-lsm",
+        "ticks": "forebay-spark-runtime",
     },
 )
 KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)
