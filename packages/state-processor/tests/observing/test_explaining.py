@@ -48,6 +48,7 @@ CASES = [
         "lsm.block-cache-bytes",
     ),
     ("call_wait", {"calls_awaited": 70}, "calls to the outside, 70 of them", "in-flight-limit"),
+    ("call_wait", {"call_answered": 9}, "; 9 calls were answered from what", "in-flight-limit"),
     ("function", {"timers_fired": 3}, "ran for 100 rows and 3 timers", "profile the function"),
     ("function", {"blocked_max": 5_000}, "5,000 records waited for an earlier", "the hot key"),
     ("output", {"rows_out": 8_000}, "8,000 emitted rows", "narrower rows"),

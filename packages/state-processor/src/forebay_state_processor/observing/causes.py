@@ -113,6 +113,8 @@ def _read(evidence: Evidence) -> Cause:
 def _call_wait(evidence: Evidence) -> Cause:
     calls = evidence.figures.get("calls_awaited")
     how_many = "" if calls is None else f", {calls:,.0f} of them"
+    if answered := evidence.figures.get("call_answered"):
+        how_many += f"; {answered:,.0f} calls were answered from what an earlier attempt had kept"
     return Cause(
         f"all records in flight waited for calls to the outside{how_many}",
         "spark.forebay.in-flight-limit, if the service can take more calls at once, and time "
