@@ -218,6 +218,18 @@ def test_the_next_batch_deletes_what_is_kept_and_finds_none_of_it(storage, run):
     assert {(one.version, one.range.start) for one in objects(storage)} == {(3, 0)}
 
 
+def test_partitions_that_one_task_runs_do_not_overwrite_each_other(storage, drive):
+    """A coalesce runs them with one attempt id, and a union may give them one number."""
+    service = Service()
+    for given in (rows(5)[:2], rows(5)[2:]):
+        answers = RowAnswers("score", journal_of(storage, attempt_id=1), "asks")
+        drive(service, given, engine={"answers": answers})
+        answers.finish()
+    answers = RowAnswers("score", journal_of(storage, attempt_id=2), "asks")
+    drive(service, rows(5), engine={"answers": answers})
+    assert len(service.asked) == 5
+
+
 def test_a_run_that_was_overtaken_keeps_its_rank(storage, run):
     run(Service(), rows(1))
     run(Service(), rows(2), run_key=LATER_RUN)

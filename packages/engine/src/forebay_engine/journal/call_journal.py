@@ -8,6 +8,7 @@ uses `PartitionJournal`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -37,6 +38,8 @@ NOT_KEPT: Final = object()
 MOST_ANSWER_BYTES: Final = 1 << 20
 """The largest answer that is kept."""
 _THREADS: Final = PerProcess(lambda: ReadThreads(4, "forebay-kept-answers"))
+_NUMBERS: Final = itertools.count()
+"""Numbers of objects. A coalesce runs several partitions of a wait in one task attempt."""
 _KEEPING: Final[set[str]] = set()
 """Operators of this process whose tasks have kept answers, so that the next ones list early."""
 
@@ -201,8 +204,8 @@ class CallJournal:
             self._writer = AnswerWriter(self._put)
         return self._writer
 
-    def _put(self, number: int, data: bytes) -> None:
-        self._storage.put(attrs.evolve(self._own, number=number).text(), data)
+    def _put(self, data: bytes) -> None:
+        self._storage.put(attrs.evolve(self._own, number=next(_NUMBERS)).text(), data)
 
     def _say_large(self, call: str, size: int) -> None:
         if not self._has_said_large:

@@ -37,9 +37,9 @@ class AnswerWriter:
     """Puts the answers of one task attempt. All methods but the thread's are the task thread's."""
 
     def __init__(
-        self, put: Callable[[int, bytes], None], clock: Callable[[], float] = time.monotonic
+        self, put: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``put`` stores the object with this number; it is called on the writer's thread."""
+        """``put`` stores an object; it is called on the writer's thread, for one after another."""
         self._put: Final = put
         self._clock: Final = clock
         self._began: Final = clock()
@@ -50,7 +50,6 @@ class AnswerWriter:
         self._first_at = 0.0
         self._ending = False
         self._thread: threading.Thread | None = None
-        self._objects = 0
         self._has_failed = False
         self.kept_bytes = 0
         """Bytes of the objects that were put."""
@@ -131,7 +130,7 @@ class AnswerWriter:
     def _write(self, answers: list[Answer]) -> None:
         try:
             data = sealed_answers(answers)
-            self._put(self._objects, data)
+            self._put(data)
         except Exception as error:  # noqa: BLE001 - the calls were answered, and the task goes on
             self.dropped += len(answers)
             if not self._has_failed:
@@ -139,6 +138,5 @@ class AnswerWriter:
                 _log.warning("answers of calls are not kept: %s", error)
         else:
             self.kept_bytes += len(data)
-        self._objects += 1
         with self._changed:
             self._writing_bytes = 0

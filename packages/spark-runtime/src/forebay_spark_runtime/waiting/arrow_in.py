@@ -105,12 +105,15 @@ class Segmenter:
         return RowReader(names, kinds, [declared[at] for at in positions] if declared else ())
 
 
-def partition_of(batch: Any, task_partition: int) -> str:
-    """Return the partition's name in idempotency keys, from the batch's last column.
-
-    The column holds the partition in which the rows were before a union or coalesce moved them.
-    """
+def origin_of(batch: Any) -> int:
+    """Return the partition in which the rows were before a union or coalesce moved them."""
     (origin,) = batch.column(batch.num_columns - 1).slice(0, 1).to_pylist()
+    return int(origin)
+
+
+def partition_of(batch: Any, task_partition: int) -> str:
+    """Return the partition's name in idempotency keys, from the batch's last column."""
+    origin = origin_of(batch)
     return str(origin) if origin == task_partition else f"{task_partition}.{origin}"
 
 

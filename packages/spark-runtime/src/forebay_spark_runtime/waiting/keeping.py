@@ -40,6 +40,18 @@ UNKNOWN_MS: Final = 0
 """The time of a batch that has none in a checkpoint."""
 
 
+@attrs.frozen
+class WaitBatch:
+    """The part of a micro-batch that one task has."""
+
+    query: str
+    batch_id: int
+    batch_ms: int
+    """The time that its rows carry; 0 if they carry none."""
+    partition: int
+    """The partition in which the rows were before a union or coalesce moved them."""
+
+
 @attrs.frozen(kw_only=True)
 class Keeping:
     """The name and the place of a wait's answers; sent to the workers."""
@@ -55,8 +67,8 @@ class Keeping:
     made: str = attrs.field(factory=lambda: str(uuid.uuid4()))
     """A random id of the wait: on a stream of its run, in ``foreachBatch`` of the micro-batch."""
 
-    def answers(self, name: str, query: str, batch_id: int, batch_ms: int) -> RowAnswers:
-        """Return the answers of the running task; ``batch_ms`` is the time that its rows carry."""
+    def answers(self, name: str, batch: WaitBatch) -> RowAnswers:
+        """Return the answers of the running task; ``name`` is the operator's, for errors."""
         task: Any = TaskContext.get()
         read = task.getLocalProperty
         if read(query_listener.MARK) == "true":
@@ -67,11 +79,11 @@ class Keeping:
         options = tuple(sorted(self.storage_options.items()))
         root = _opened(os.getpid(), self.state_dir, options)
         journal = PartitionJournal(
-            OperatorStorage(root, waits_folder(query, self.uid)),
-            version=batch_id + 1,
-            batch_ms=batch_ms if self.batch_ms is None else self.batch_ms,
+            OperatorStorage(root, waits_folder(batch.query, self.uid)),
+            version=batch.batch_id + 1,
+            batch_ms=batch.batch_ms if self.batch_ms is None else self.batch_ms,
             use=self.use,
-            partition=task.partitionId(),
+            partition=batch.partition,
             run_key=run.key,
             attempt_id=task.taskAttemptId(),
             is_first=task.attemptNumber() == 0,

@@ -29,12 +29,13 @@ from forebay_spark_runtime.waiting.arrow_in import (
     InputLayout,
     Segmenter,
     check_partition,
+    origin_of,
     partition_of,
 )
 from forebay_spark_runtime.waiting.arrow_out import AnswerWriter, FailedRow
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.input_reader import InputReader
-from forebay_spark_runtime.waiting.keeping import Keeping, RowAnswers, held_back
+from forebay_spark_runtime.waiting.keeping import Keeping, RowAnswers, WaitBatch, held_back
 from forebay_spark_runtime.waiting.process_loop import process_loop
 from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.spec import WaitSpec
@@ -124,7 +125,8 @@ class WaitJob:
         batch_ms = 0
         if keeping.batch_ms is None:
             batch_ms = int(first.column(first.num_columns - 2)[0].as_py())
-        return keeping.answers(naming.name, naming.query, naming.batch_id, batch_ms)
+        batch = WaitBatch(naming.query, naming.batch_id, batch_ms, origin_of(first))
+        return keeping.answers(naming.name, batch)
 
     def unpickled(self) -> tuple[WaitSpec, InputLayout]:
         """Return copies of the functions and of the layout for one task."""

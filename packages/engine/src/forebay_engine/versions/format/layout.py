@@ -243,7 +243,7 @@ class AnswersName:
     run_key: str
     attempt_id: int
     number: int = 0
-    """The number of the object among those of its attempt, from 0."""
+    """A number that grows from object to object of an attempt."""
 
     def text(self) -> str:
         """Return the object's name."""
