@@ -128,7 +128,7 @@ def test_the_batch_that_spark_did_not_log_is_repeated_with_the_same_rows(stage, 
 @both
 def test_a_bounded_dataframe_with_a_name_finds_its_answers(spark, stage, calls, operator):
     df = spark.range(ROWS)
-    named = {"query": "nightly", "batch_id": 3}
+    named = {"query": "nightly", "batch_id": 0}
     first = sorted(operator(df, calls, **named).collect())
     assert sorted(operator(df, calls, **named).collect()) == first
     assert asked(calls) == Counter(range(ROWS))
@@ -141,9 +141,27 @@ def test_a_bounded_dataframe_without_a_name_is_refused(spark, stage, calls):
         in_order(spark.range(1), calls)
 
 
+def test_two_waits_of_one_uid_are_refused(stage, calls):
+    stage.put({"id": 1})
+    first = in_order(stage.source("id long"), calls).withColumnRenamed("answer", "first")
+    with pytest.raises(Exception, match="the query has two operators of this uid"):
+        in_order(first, calls)
+    both_inputs = in_order(stage.source("id long"), calls)
+    united = both_inputs.union(in_order(stage.source("id long"), calls))
+    with pytest.raises(Exception, match="the query has two operators of this uid"):
+        stage.run(united)
+
+
+def test_partitions_that_a_coalesce_moves_find_their_answers(spark, stage, calls):
+    named = {"query": "nightly", "batch_id": 0, "parallelism": 4}
+    for _ in range(2):
+        assert in_order(spark.range(ROWS), calls, **named).coalesce(1).count() == ROWS
+    assert asked(calls) == Counter(range(ROWS))
+
+
 @both
 def test_the_setting_ignores_what_is_kept(spark, stage, calls, operator):
-    named = {"query": "nightly", "batch_id": 3}
+    named = {"query": "nightly", "batch_id": 0}
     operator(spark.range(ROWS), calls, **named).collect()
     spark.conf.set("spark.forebay.use-kept-answers", "false")
     try:

@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_engine.calls.caller import Caller
 from forebay_engine.configuring import resolve_with_plugins
 from forebay_engine.execution.arguments import checked_uid
 from forebay_engine.journal.call_journal import NOT_KEPT, CallJournal, PartitionJournal
 from forebay_engine.versions import OperatorStorage, RunIdentity
+from forebay_engine.versions.choosing.fencing import duplicate_uid_error
 from forebay_engine.versions.format.layout import waits_folder
 from forebay_spark_runtime.driver import query_listener
 from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.driver.operator_names import SAME_UID, refuse_uid_twice, rows_name
 from forebay_spark_runtime.driver.options import shared_directory
+from forebay_spark_runtime.keyed_operator.plan import BATCH_MS
 from forebay_spark_runtime.waiting.options import CARRY
 from forebay_state_api.errors import ConfigurationError, FunctionError
 from forebay_state_api.storage import open_storage
@@ -73,6 +77,8 @@ class Keeping:
         read = task.getLocalProperty
         if read(query_listener.MARK) == "true":
             raise query_listener.async_progress_error(self.uid)
+        if read(SAME_UID) == self.uid:
+            raise duplicate_uid_error(self.uid)
         run = RunIdentity(
             keyed_uuid=self.made, app_id=read("spark.app.id"), run_id=read("spark.jobGroup.id")
         )
@@ -124,6 +130,7 @@ def check_keeping(df: DataFrame, options: WaitOptions, name: str) -> Keeping | N
             f"micro-batch is repeated, not {options.uid!r}"
         )
     uid = checked_uid(options.uid)
+    refuse_uid_twice([df], uid)
     session = df.sparkSession
     _check_named(df, options, name)
     overrides = {"state.dir": options.state_dir}
@@ -160,6 +167,18 @@ def _batch_ms(df: DataFrame, options: WaitOptions, uid: str) -> int:
     batch = sessions.current_batch(df.sparkSession)
     known = query_listener.ask_this_batch(df.sparkSession, batch, uid)
     return UNKNOWN_MS if known is None else known[1]
+
+
+def with_time(df: DataFrame, keeping: Keeping, column: str) -> DataFrame:
+    """Return a stream with the micro-batch's time in ``column``, and with a name in its plan.
+
+    By the name two waits of one uid are found when the query starts: a row of one would find the
+    answer to an equal row of the other.
+    """
+    timed = df.withColumn(column, F.expr(BATCH_MS))
+    if sessions.is_connect(df.sparkSession):
+        return timed
+    return timed.observe(rows_name(keeping.uid, keeping.made), F.count(F.lit(1)).alias("rows_in"))
 
 
 class RowAnswers:

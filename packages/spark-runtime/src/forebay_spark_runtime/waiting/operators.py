@@ -25,7 +25,6 @@ from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_spark_runtime.keyed_operator.plan import (
-    BATCH_MS,
     HiddenColumns,
     OutputSchema,
     output_schema,
@@ -34,7 +33,7 @@ from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.arrow_out import ERROR_DDL
 from forebay_spark_runtime.waiting.carry_job import CarryJob
 from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
-from forebay_spark_runtime.waiting.keeping import check_keeping
+from forebay_spark_runtime.waiting.keeping import check_keeping, with_time
 from forebay_spark_runtime.waiting.options import (
     WaitFunction,
     WaitOptions,
@@ -133,7 +132,7 @@ def _wait(
     # Users' columns may have any names, also duplicates: the workers get columns named by number.
     numbered = df.toDF(*inner[: len(df.columns)])
     if keeping is not None and keeping.batch_ms is None:
-        numbered = numbered.withColumn(_TIME, F.expr(BATCH_MS))
+        numbered = with_time(numbered, keeping, _TIME)
     numbered = numbered.withColumn(_PARTITION, F.spark_partition_id())
     target = StructType(
         [
