@@ -94,7 +94,7 @@ INSIDE = """
 
 TICKED = """
 try:
-    keyed(visits, "user", uid="ticked", ticks="1 day")
+    keyed(visits, "user", uid="ticked", state_dir="/data/visits/state", ticks="1 day")
 except Exception as error:
     with open("/data/visits/refused", "w") as said:
         print(type(error).__name__, error, file=said)
