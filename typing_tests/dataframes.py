@@ -86,7 +86,15 @@ class Larger(fb.ReduceFunction[Click]):
 
 
 async def process(row: Click, ctx: fb.RuntimeContext) -> AsyncIterator[tuple[str, int]]:
+    assert_type(await ctx.call(score, row.user, scale=2), float)
+    assert_type(await ctx.kept_call("score-v2", score, row.user, scale=2), float)
+    await ctx.kept_call("score-v2", score, 5)  # type: ignore[arg-type]
+    await ctx.kept_call(score, row.user)  # type: ignore[arg-type]
     yield row.user, ctx.batch_id
+
+
+async def score(user: str, scale: float = 1) -> float:
+    return scale * len(user)
 
 
 async def larger(first: Click, second: Click) -> Click:
@@ -204,6 +212,7 @@ def every_argument(df: DataFrame) -> None:
         new_state=True,
     )
     ordered_wait(df, answers, "n long", batch=Batch(100), query="q", batch_id=1)
+    ordered_wait(df, answer, "n long", keep_answers="answer-v1", uid="answers")
     ordered_wait(df, answer, "n long", key=lambda row: row.user, on_error=lambda row, error: 0)
     assert_type(ordered_wait(df=df, fn=answer, output="n long"), DataFrame)
 
