@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import StructField, StructType
 from rich.console import Console
 
@@ -34,7 +35,7 @@ from forebay_spark_runtime.arrow.figures_column import COLUMN, TYPE
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
 from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.keyed_operator.key_columns import key_columns
-from forebay_spark_runtime.keyed_operator.plan import HiddenColumns, Input, plan
+from forebay_spark_runtime.keyed_operator.plan import BATCH_MS, HiddenColumns, Input, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,6 +133,13 @@ def with_error_column(events: DataFrame) -> DataFrame:
     return with_columns(events, f"error {ERROR}", {"error": pa.struct(fields)})
 
 
+def with_time(events: DataFrame) -> DataFrame:
+    """Return the operator with the micro-batch's time in each row, as on a stream."""
+    df, names = by_key(events, "string")
+    timed = df.withColumn("amount", F.expr(f"amount | {BATCH_MS}"))
+    return routed((timed, names)).mapInArrow(Pass(), df.schema)
+
+
 def two_inputs(events: DataFrame, *, broadcast: bool) -> DataFrame:
     """Return an operator with a second input, which has one row."""
     df, names = by_key(events, "string")
@@ -149,6 +157,7 @@ FEATURES: Final[Mapping[str, tuple[Callable[..., DataFrame], Callable[..., DataF
         partial(ours, kind="string", more=MANY),
         partial(bare, kind="string", more=MANY),
     ),
+    "the time of the micro-batch, on a stream": (with_time, partial(ours, kind="string")),
     "figures in progress events": (with_figures, partial(ours, kind="string")),
     'error column, on_error="column"': (with_error_column, partial(ours, kind="string")),
     "a second keyed input": (partial(two_inputs, broadcast=False), partial(ours, kind="string")),

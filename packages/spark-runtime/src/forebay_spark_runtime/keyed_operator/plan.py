@@ -5,9 +5,11 @@ input's columns are packed into a struct column, the other input's struct is nul
 united. The user's columns are not: Spark's union converts columns of two types to one, which may
 lose digits, and a row's key must be the one of which its key group was computed. Of each row of a
 broadcast input every subtask gets a copy, under the first of its key groups, so that one shuffle
-carries both inputs. The observation node makes Spark run every subtask in every micro-batch. After
-it, a stream is united with the pulse, a row for each subtask, which brings the batch's time to
-subtasks without rows too; under Spark Connect only ticks do.
+carries both inputs. A stream is united with the pulse, a row for each subtask, which brings the
+batch's time to subtasks without rows too, and makes Spark run every subtask in every micro-batch.
+The observation node is at the pulse, so that the user's rows do not pay for it. Under Spark Connect
+and on bounded DataFrames there is no pulse: the node is on the rows, which makes Spark run every
+subtask, and only ticks bring the time to subtasks without rows.
 """
 
 from __future__ import annotations
@@ -41,6 +43,15 @@ PULSE: Final = 1 << GROUP_BITS
 """The bit of `HiddenColumns.TIME_AND_GROUP` that only rows of the pulse have."""
 TIME_SHIFT: Final = GROUP_BITS + 1
 """The position of the time in `HiddenColumns.TIME_AND_GROUP`."""
+BATCH_MS: Final = (
+    "zip_with(array(0L), array(0L), (zero, also_zero) -> unix_millis(current_timestamp()))[0]"
+)
+"""The micro-batch's time in ms, in SQL; the same when Spark runs the batch again.
+
+It is constant within a batch. Spark writes constants into the code that it generates, and would
+compile and warm up that code for each batch. No version generates code for `zip_with`. The time is
+in the lambda, since Spark would make an array of it for each row; the array of zeros it makes once.
+"""
 
 
 class HiddenColumns:
@@ -140,11 +151,12 @@ def plan(inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
         _check_columns(one, options.uid)
     sides = [_side(position, inputs, options) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else _united(*sides)
-    rows_in = F.expr("count(1) AS rows_in")  # `alias` costs pyspark ten calls of the JVM
-    rows = united.observe(rows_name(options.uid, options.keyed_uuid), rows_in)
-    if inputs[0].df.isStreaming and not is_connect(rows.sparkSession):
+    if inputs[0].df.isStreaming and not is_connect(united.sparkSession):
+        pulse = _observed(_pulse(united.sparkSession, options), "subtasks", options)
         # The pulse comes second: the tasks of an operator above have the numbers of its subtasks.
-        rows = rows.unionByName(_pulse(rows.sparkSession, options), allowMissingColumns=True)
+        rows = united.unionByName(pulse, allowMissingColumns=True)
+    else:
+        rows = _observed(united, "rows_in", options)
     if options.ticks_ms is not None:
         # Last: a source that comes after others leaves them their places in a checkpoint.
         ticks = ticks_of(rows, options.ticks_ms, options.uid)
@@ -155,6 +167,12 @@ def plan(inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
     )
     return route(rows, subtask, options.parallelism)
+
+
+def _observed(df: DataFrame, counted: str, options: KeyedOptions) -> DataFrame:
+    """Return ``df`` with the node that marks a plan, and progress events, as the operator's."""
+    count = F.expr(f"count(1) AS {counted}")  # `alias` costs pyspark ten calls of the JVM
+    return df.observe(rows_name(options.uid, options.keyed_uuid), count)
 
 
 def _check_columns(one: Input, uid: str) -> None:
@@ -196,21 +214,9 @@ def _for_subtasks(ticks: DataFrame, options: KeyedOptions) -> DataFrame:
     return ticks.select(groups).select(_with_time(HiddenColumns.TIME_AND_GROUP))
 
 
-BATCH_MS: Final = (
-    "zip_with(array(unix_millis(current_timestamp())), array(0L), (time, zero) -> time)[0]"
-)
-"""The micro-batch's time in ms, as an expression without generated code; see `_with_time`."""
-
-
 def _with_time(group: str) -> Column:
-    """Return the column `HiddenColumns.TIME_AND_GROUP`, of an expression without the time.
-
-    The time is constant within a batch, and the same when Spark runs the batch again. Spark writes
-    it into the code that it generates, and would compile and warm up that code for each batch. It
-    does not generate code for `zip_with`.
-    """
-    now = f"array(shiftleft(unix_millis(current_timestamp()), {TIME_SHIFT}))"
-    time = f"zip_with({now}, array(0L), (time, zero) -> time)[0]"
+    """Return the column `HiddenColumns.TIME_AND_GROUP`, of an expression without the time."""
+    time = f"shiftleft({BATCH_MS}, {TIME_SHIFT})"
     return F.expr(f"{time} | {group} AS {HiddenColumns.TIME_AND_GROUP}")
 
 
