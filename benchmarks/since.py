@@ -60,7 +60,7 @@ class Tree:
         if done.returncode and not may_fail:
             message = f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr[-6000:]}"
             raise click.ClickException(message)
-        return done.stdout
+        return done.stdout + done.stderr if may_fail else done.stdout
 
 
 def checked_out(commit: str, folder: Path) -> Tree:

@@ -120,6 +120,8 @@ class SparkClasses:
         self._archive = cache / f"spark-{pyspark.__version__}.jsa"
         self._options = (
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable "
+            # Without it the JVM collects all garbage four times while it loads its classes.
+            "-XX:MetaspaceSize=256m "
             f"-Dlog4j2.configurationFile={settings / 'log4j2.properties'} "
             "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
         )
