@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+from datetime import timedelta
 
 import pytest
 
@@ -17,7 +18,8 @@ from forebay_engine.versions.format.epochs import (
     mint,
     read_record,
 )
-from forebay_state_api.errors import FencedError
+from forebay_state_api.errors import CorruptStateError, FencedError
+from forebay_testing.storage import CountingStorage
 
 
 def identity(**changes):
@@ -103,3 +105,44 @@ def test_a_run_whose_entry_was_pruned_cannot_come_back(query):
     older.memory.forget()
     with pytest.raises(FencedError, match="cleaned up"):
         older.begin(1)
+
+
+def test_a_list_decides_where_the_get_finds_a_number_whose_run_died(query):
+    run = query.run(1)
+    run.batch(0)
+    query.storage.put("taken/00000002", b"the run that took it died")
+    run.batch(1)
+    query.run(1).batch(2)
+    assert [entry.number for entry in list_epochs(query.storage).entries] == [1, 3]
+    with pytest.raises(FencedError):
+        run.begin(2).commit()
+
+
+def test_a_process_lists_again_after_ten_minutes(query, clock):
+    older = query.run(1)
+    older.batch(0)
+    query.run(1).begin(1)
+    query.storage.delete(["taken/00000002"])  # as after a directory was put back, or by hand
+    older.begin(1).commit()
+    clock.advance(timedelta(minutes=10))
+    with pytest.raises(FencedError):
+        older.begin(2).commit()
+
+
+def test_a_clock_that_goes_back_costs_a_list(query, clock):
+    run = query.run(1)
+    run.batch(0)
+    clock.advance(timedelta(seconds=-1))
+    storage = CountingStorage(query.storage)
+    run.begin(1, storage=storage).commit()
+    assert ("list", "epochs") in storage.requests
+
+
+def test_a_run_whose_versions_are_gone_does_not_begin_with_empty_state_again(query):
+    run = query.run(1)
+    run.batch(0)
+    query.storage.delete([info.name for info in query.storage.list("versions")])
+    for _ in range(2):
+        with pytest.raises(CorruptStateError, match=r"version 1 .* is missing"):
+            run.begin(1)
+        run.memory.forget()

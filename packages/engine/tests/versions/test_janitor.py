@@ -136,6 +136,7 @@ def test_for_each_batch_leaves_no_trail_of_epochs(query, sweep, expected):
         run.batch(batch)
         sweep(run, batch + 1)
     assert len(list_epochs(query.storage).entries) <= 4
+    assert len(query.storage.list("taken")) <= 4
     assert query.run(1, spark_run=spark_run).opened(30) == expected(*range(30))
 
 
@@ -148,6 +149,22 @@ def test_a_newer_batch_of_the_same_spark_run_does_not_stop_it(query, sweep):
     query.run(1, spark_run=spark_run).begin(10)
     swept = sweep(run, 10)
     assert (swept.overtaken, swept.base) == (False, 8)
+
+
+def test_entries_above_its_own_stay(query, sweep):
+    """The next number follows the highest entry."""
+    spark_run = str(uuid.uuid4())
+    run = query.run(1, spark_run=spark_run)
+    run.batches(0, 9)
+    for batch in (10, 11, 12):
+        dies = Fault(operation="put_if_absent", name="versions/*", error=Crash)
+        begun = query.run(1, spark_run=spark_run)
+        with pytest.raises(Crash):
+            begun.begin(batch, storage=FaultyStorage(query.storage, dies))
+    for _ in range(2):
+        sweep(run, 10)
+    assert [entry.number for entry in list_epochs(query.storage).entries] == [1, 2, 3, 4]
+    assert [info.name for info in query.storage.list("taken")] == ["taken/00000004"]
 
 
 def test_expired_pins_go(query, sweep, storage):

@@ -125,7 +125,8 @@ class OperatorVersions:
     ) -> _Opened:
         origin, segments = self._found(made, since, record, whole=whole)
         if origin.run_key is None:
-            record = record or fencing.record_of(self.storage, made.run_key, self.uid)
+            if record is None:  # after its first batch a run has a version of its own
+                raise opening.missing_version_error(0, made.version - 1, self.uid, self.storage.url)
             return self._begun(made.range, ForkSource.of(record.details))
         parents = list(
             opening.parents_of(self.storage, segments, made.range, known=self._remembered)
