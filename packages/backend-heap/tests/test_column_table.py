@@ -249,6 +249,17 @@ def job_size(job):
 TIMED = attrs.evolve(spec(int, ttl=True), columns=True)
 
 
+def test_a_column_of_another_type_is_refused(job):
+    batch = job.begin([COLUMNS])
+    table = batch.tables["v"]
+    cells = CellColumns.of(COLUMNS.value, [1], [(1, "a")], ttl=False)
+    floats = attrs.evolve(cells.columns[0], values=np.array([1.5]))
+    with pytest.raises(TypeError, match="a column of float64 where the state has one of int64"):
+        table.apply_columns(
+            COLUMNS, None, keys_of([1]), attrs.evolve(cells, columns=(floats, cells.columns[1]))
+        )
+
+
 def test_a_sweep_goes_on_where_the_last_one_stopped(job):
     batch = job.begin([TIMED])
     put(batch, {key: (key, key) for key in range(10)})

@@ -178,9 +178,9 @@ class ColumnTable(ResidentTable):
         self._columns = {}
 
     def settled(self) -> None:
-        passed = self._passed()
         kept = {n: space.settled() for n, space in self._columns.items() if n is None or len(space)}
         if [*kept.values()] != [*self._columns.values()]:
+            passed = self._passed()
             self._columns = kept
             self._position = self._slot_after(passed)
         self._spaces = {}

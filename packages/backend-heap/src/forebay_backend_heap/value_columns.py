@@ -89,6 +89,9 @@ class ColumnBySlot:
         if isinstance(self._values, TextsBySlot):
             assert isinstance(column.values, Texts)  # as the type's columns are
             self._values.put(slots, column.values)
+        elif isinstance(column.values, Texts) or column.values.dtype != self._values.dtype:
+            given = getattr(column.values, "dtype", "texts")
+            raise TypeError(f"a column of {given} where the state has one of {self._values.dtype}")
         else:
             self._values[slots] = column.values
         if self._valid is not None:
