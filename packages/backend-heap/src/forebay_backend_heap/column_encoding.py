@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -14,13 +14,16 @@ from forebay_backend_heap.files import Chunk, Operation, Section, chunk_of
 from forebay_backend_heap.slots import Array
 from forebay_state_api import KeyGroupRange
 from forebay_state_api.codecs import decoding
-from forebay_state_api.codecs.column_bytes import array_head
+from forebay_state_api.codecs.column_bytes import array_head, pack_each
 from forebay_state_api.codecs.column_types import ColumnTypes
 from forebay_state_api.codecs.columns import Column, Texts
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.columns import CellColumns, EncodedKeys
 from forebay_state_api.contract.migration import reader_of
 from forebay_state_api.errors import ForebayError
+
+_AT_ONCE: Final = 4
+"""Chunks that are packed at once; more need memory, and would not be faster."""
 
 Part = tuple[Any, ColumnSpace, Array]
 """A namespace, its cells, and the slots of some of them."""
@@ -35,9 +38,12 @@ def encode_columns(
     op: Operation,
     parts: Sequence[Part],
     groups: KeyGroupRange,
-    pause: Callable[[], object] = lambda: None,
+    pause: Callable[[], object] | None = None,
 ) -> list[Section]:
-    """Return the section of cells of one or more namespaces; none without any cell."""
+    """Return the section of cells of one or more namespaces; none without any cell.
+
+    ``pause`` is called before each chunk; without it, several chunks are packed at once.
+    """
     parts = [part for part in parts if len(part[2])]
     if not parts:
         return []
@@ -51,18 +57,15 @@ def encode_columns(
     if len(parts) > 1:
         sizes = [len(slots) for _, _, slots in parts]
         indexes = np.repeat(np.arange(len(parts)), sizes)[order].astype(NUMBER)
-    chunks = []
-    for start in range(0, len(order), CHUNK_CELLS):
-        pause()
-        cells = slice(start, start + CHUNK_CELLS)
+    chunks: list[Chunk] = []
+    step = CHUNK_CELLS if pause is not None else _AT_ONCE * CHUNK_CELLS
+    for start in range(0, len(order), step):
+        if pause is not None:
+            pause()
+        cells = slice(start, start + step)
         keys, values = take(order[cells])
-        columns = [] if indexes is None else [indexes[cells].tobytes()]
-        columns.append(array_head(len(keys)) + keys.encoded.data.tobytes())
-        if values is not None:
-            if values.times is not None:
-                columns.append(values.times.astype(TIME, copy=False).tobytes())
-            columns.append(types.pack(values.columns))
-        chunks.append(chunk_of(len(keys), columns))
+        own_indexes = None if indexes is None else indexes[cells]
+        chunks += _chunks(types, own_indexes, keys.encoded, values)
     section = Section(
         description=spec.description(),
         op=op,
@@ -73,6 +76,31 @@ def encode_columns(
         chunks=tuple(chunks),
     )
     return [section]
+
+
+def _chunks(
+    types: ColumnTypes, indexes: Array | None, keys: Texts, values: CellColumns | None
+) -> Iterator[Chunk]:
+    """Pack cells, and cut them into chunks."""
+    times, packed = None, None
+    if values is not None:
+        packed = pack_each(values.columns, types.kinds, tuples=types.tuples)
+        times = None if values.times is None else values.times.astype(TIME, copy=False)
+    for start in range(0, len(keys), CHUNK_CELLS):
+        stop = min(start + CHUNK_CELLS, len(keys))
+        columns = [] if indexes is None else [indexes[start:stop].tobytes()]
+        columns.append(_list_of(keys, start, stop))
+        if times is not None:
+            columns.append(times[start:stop].tobytes())
+        if packed is not None:
+            columns.append(_list_of(packed, start, stop))
+        yield chunk_of(stop - start, columns)
+
+
+def _list_of(values: Texts, start: int, stop: int) -> bytes:
+    """Return the bytes of the list of some packed values."""
+    part = values.data[int(values.offsets[start]) : int(values.offsets[stop])]
+    return array_head(stop - start) + part.tobytes()
 
 
 Taker = Callable[[Array], tuple[EncodedKeys, CellColumns | None]]

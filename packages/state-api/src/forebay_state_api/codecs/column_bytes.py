@@ -18,6 +18,7 @@ from forebay_state_api.codecs.columns import (
     copy_spans,
     first_not_utf8,
     offsets_of,
+    windows,
 )
 from forebay_state_api.codecs.plain import EXT_DATE
 
@@ -37,12 +38,8 @@ _LAYOUTS: Final = {
     **dict(zip(range(0xD0, 0xD4), ("i1", ">i2", ">i4", ">i8"), strict=True)),
 }
 """Head → the layout of the bytes after it."""
-_HEADS: Final = {
-    "int64": frozenset(range(0xCC, 0xD4)),
-    "float64": frozenset([_FLOAT]),
-    "date": frozenset([_DATE]),
-}
-"""Kind → the heads of values with bytes after them."""
+_KINDS: Final = dict.fromkeys(range(0xCC, 0xD4), "int64") | {_FLOAT: "float64", _DATE: "date"}
+"""Head of a value with bytes after it → the kind of its column."""
 _ARRAYS: Final = {"bool": np.bool_, "int64": np.int64, "float64": np.float64, "date": np.int64}
 
 
@@ -171,9 +168,8 @@ class _Packed:
                 kept = None if tail is None else tail[keep]
             at = position if rows is None else position[rows]
             out[at] = kept_heads
-            for byte in range(width):
-                assert kept is not None  # as _add plans it
-                out[at + (1 + byte)] = kept[:, kept.shape[1] - width + byte]
+            if kept is not None:
+                windows(out, width)[at + 1] = _tails(kept, width)
         if self._texts is not None:
             texts, heads_of, lengths = self._texts
             copy_spans(texts.data, texts.offsets[:-1], out, position + heads_of, lengths)
@@ -183,13 +179,18 @@ class _Packed:
         if self._texts is not None or self._missing is not None or len(self._writes) != 1:
             return None
         _, width, heads, tail = self._writes[0]
-        return heads, None if tail is None else tail[:, tail.shape[1] - width :]
+        return heads, None if tail is None else _tails(tail, width)
 
 
 def _big_endian(values: Array, kind: str) -> Array:
     """Return the bytes of each value, a row each."""
     data = np.ascontiguousarray(values, kind)
     return data.view(np.uint8).reshape(len(values), data.dtype.itemsize)
+
+
+def _tails(data: Array, width: int) -> Array:
+    """Return the last bytes of each row, as one value."""
+    return np.ascontiguousarray(data[:, data.shape[1] - width :]).view(f"V{width}")[:, 0]
 
 
 def _sizes(parts: Sequence[_Packed], count: int, heads: bytes) -> Array:
@@ -205,8 +206,7 @@ def _rows(count: int, heads: bytes, fields: Sequence[tuple[Array | int, Array | 
     for head, tail in fields:
         parts.append(("u1", head))
         if tail is not None:
-            kind = f"V{tail.shape[1]}"
-            parts.append((kind, np.ascontiguousarray(tail).view(kind)[:, 0]))
+            parts.append((tail.dtype.str, tail))
     out = np.empty(count, [(f"f{number}", kind) for number, (kind, _) in enumerate(parts)])
     for number, (_, values) in enumerate(parts):
         out[f"f{number}"] = values
@@ -235,7 +235,7 @@ def _unpacked_uniform(
         first = data[at] if at < len(data) else _NIL
         fields.append((f"h{number}", "u1"))
         at += 1
-        after: Any = _LAYOUTS[first] if first in _HEADS.get(kind, ()) else None
+        after: Any = _LAYOUTS[first] if _KINDS.get(first) == kind else None
         if kind == "str" and 0xA0 < first < 0xC0:  # noqa: PLR2004 - the heads of short texts
             after = f"V{first & 0x1F}"
         if after is not None:
@@ -332,6 +332,4 @@ def _texts(values: Sequence[str]) -> Texts:
 def _count(data: bytes | memoryview) -> tuple[int, int]:
     """Return the length of an array, and where its first value begins."""
     width = {0xDC: 2, 0xDD: 4}.get(data[0], 0)
-    if not width:
-        return data[0] & 15, 1
-    return int.from_bytes(data[1 : 1 + width], "big"), 1 + width
+    return int.from_bytes(data[1 : 1 + width], "big") if width else data[0] & 15, 1 + width

@@ -21,6 +21,7 @@ __all__ = [
     "first_not_utf8",
     "objects",
     "offsets_of",
+    "windows",
 ]
 
 Array = npt.NDArray[Any]
@@ -155,10 +156,10 @@ def copy_spans(source: Array, starts: Array, target: Array, into: Array, lengths
         if not length:
             continue
         which = slice(None) if len(found) == 1 else np.flatnonzero(lengths == length)
-        _windows(target, length)[into[which]] = _windows(source, length)[starts[which]]
+        windows(target, length)[into[which]] = windows(source, length)[starts[which]]
 
 
-def _windows(data: Array, length: int) -> Array:
+def windows(data: Array, length: int) -> Array:
     """Return a view of each ``length`` bytes that follow one another."""
     kind = np.dtype(f"V{length}")
     return np.ndarray((len(data) - length + 1,), kind, data, strides=(1,))
