@@ -36,8 +36,9 @@ TOGETHER = {
     "tests/spark/test_failing_records_kills.py": "tests/spark/test_failures.py",
 }
 """Files that run in the process of another file: those that kill share a JVM, others a server."""
-LONGEST = ("tests/test_third_party.py", "tests/test_demo.py")
-"""Files that take longest; the demo's is one test, behind which the next file waits."""
+LONGEST = ("tests/test_third_party.py", "tests/test_demo.py", "tests/test_examples.py")
+"""Files that take longest; the demo's is one test, behind which the next file waits. The examples
+would be the last with Spark, while another session has nothing left to do."""
 WITH_SPARK = (
     "tests/spark/",
     "tests/docs/",
