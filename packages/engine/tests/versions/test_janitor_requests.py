@@ -23,6 +23,7 @@ from forebay_testing.storage import CountingStorage, Crash, Fault, FaultyStorage
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 PAGE = 1_000
+SLOW = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 class Billed(CountingStorage):
@@ -286,7 +287,7 @@ def test_a_day_of_versions_leaves_what_the_minimum_age_and_the_pause_hold(query,
     ("parallelism", "min_age", "batches"),
     [
         (8, 50 * SECOND, 130),
-        pytest.param(64, HOUR, 5_400, marks=pytest.mark.slow, id="64 subtasks, the default age"),
+        pytest.param(64, HOUR, 4_750, marks=SLOW, id="64 subtasks, the default age"),
     ],
 )
 def test_half_a_request_per_subtask_and_batch_at_most(
