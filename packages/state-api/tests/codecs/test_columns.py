@@ -201,6 +201,13 @@ def test_other_types_are_one_column_of_python_values(declared, values):
     assert types.split(types.pack(made)).parts() == types.codec.pack_each(values)
 
 
+@pytest.mark.parametrize("kind", [*VALUES])
+def test_columns_of_none_alone_are_shorter_than_a_value(kind):
+    types = ColumnTypes.of(codec_for(python_type(kind, optional=True), what="v"))
+    assert types.pack([column(kind, [None])]) == types.codec.pack([None])
+    assert pack_each([column(kind, [None])], [kind], tuples=False).parts() == [b"\xc0"]
+
+
 def test_a_list_that_no_codec_has_packed_is_not_split():
     with pytest.raises(ValueError, match="bytes of values instead of"):
         split(b"\x92\xcc\x01\xcc\x02", ("int64",), tuples=False)

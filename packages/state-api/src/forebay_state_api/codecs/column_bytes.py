@@ -168,7 +168,7 @@ class _Packed:
                 kept = None if tail is None else tail[keep]
             at = position if rows is None else position[rows]
             out[at] = kept_heads
-            if kept is not None:
+            if kept is not None and len(kept):
                 windows(out, width)[at + 1] = _tails(kept, width)
         if self._texts is not None:
             texts, heads_of, lengths = self._texts
