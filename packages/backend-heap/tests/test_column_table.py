@@ -287,3 +287,34 @@ def test_snapshots_and_folds_drop_what_has_expired(job):
     assert get(batch, [1, 2]) == [ABSENT, (100, 2)]
     assert get(batch, [1], "w") == [ABSENT]
     assert batch.tables["v"].removed == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sweeps_of_both_faces_drop_what_has_expired_and_nothing_else(kit, job, process, seed):
+    drawn, model, held = random.Random(seed), {}, kit.Process()
+    for now in range(10, 300, 10):
+        held = kit.Process() if drawn.random() < 0.3 else held
+        process(held)
+        own = attrs.evolve(TIMED, columns=drawn.random() < 0.5)
+        batch = job.begin([own])
+        cells = {key: (now - drawn.randint(0, 9), key) for key in drawn.sample(range(60), 9)}
+        for namespace in (None, "w"):
+            if own.columns:
+                put(batch, cells, namespace)
+            else:
+                for key, cell in cells.items():
+                    batch.put("v", key, cell, namespace)
+            model |= {(namespace, key): cell for key, cell in cells.items()}
+        batch.hand_over()
+        checks = drawn.choice([1, 7, 1000])
+        batch.tables["v"].sweep(checks, now - 50)
+        state = job.commit(batch)
+        found = content(job, TIMED)
+        assert state.keys == len(found)
+        assert {key: cell for key, cell in model.items() if cell[0] > now - 50}.items() <= (
+            found.items()
+        )
+        assert found.items() <= model.items()
+        if checks == 1000:
+            assert min(time for time, _ in found.values()) > now - 50
+        model = found
