@@ -9,10 +9,11 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import types as T
 
-from forebay_spark_runtime import keyed
+from forebay_spark_runtime import broadcast, keyed
 from forebay_state_api import (
     ConfigurationError,
     KeyedBatchFunction,
@@ -241,3 +242,30 @@ def test_slices_are_bounded_by_memory(spark):
             assert found == [*[(None, size) for size in sizes], ("end", 0)]
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+class Late(KeyedBatchFunction):
+    def process_batch(self, rows, ctx):
+        mark = None if ctx.watermark is None else ctx.watermark.minute
+        return {"minute": pc.minute(rows["at"]), "late": rows.is_late, "mark": [mark] * len(rows)}
+
+
+def test_event_time_on_a_stream(stage):
+    for minutes in ((5,), (5, 6)):
+        stage.put(*[{"user": "a", "at": f"2024-05-01T10:{at:02}:00Z"} for at in minutes])
+    stream = keyed(
+        stage.source("user string, at timestamp"),
+        "user",
+        uid="late",
+        parallelism=1,
+        event_time="at",
+    )
+    output = "minute long, late boolean, mark int"
+    stage.run(stream.process_batch(Late(), output))
+    assert stage.rows(output) == [(5, False, None), (5, True, 5), (6, False, 5)]
+
+
+def test_a_broadcast_input_is_refused(spark):
+    df = spark.createDataFrame([], INPUT)
+    with pytest.raises(AttributeError, match="batch functions have no broadcast input"):
+        keyed(df, "user", uid="u").connect(broadcast(df)).process_batch(Late(), INPUT)

@@ -27,6 +27,8 @@ from forebay_state_api import (
 )
 from forebay_testing import FunctionHarness
 
+pytestmark = pytest.mark.long
+
 
 class Totals(NamedTuple):
     cnt: int
@@ -447,6 +449,48 @@ def test_late_rows_and_times_are_columns():
             (False, 5),
             (None, 5),
         ]
+
+
+def test_records_are_given_in_several_forms():
+    class Pair(NamedTuple):
+        count: int  # also a method of tuples
+        text: str | None
+
+    forms = (
+        lambda pair: (pair["count"], pair["text"]),
+        dict,
+        lambda pair: pa.StructArray.from_arrays([*map(pa.array, pair.values())], [*pair]),
+        lambda pair: Pair(7, None),
+    )
+    state = ValueStateDescriptor("pair", Pair)
+
+    class Puts(KeyedBatchFunction):
+        def __init__(self, form):
+            self.form = form
+
+        def open(self, context):
+            self.pair = context.get_state(state)
+
+        def process_batch(self, rows, ctx):
+            self.pair.put_many(ctx.groups, self.form({"count": [7, 7], "text": [None, None]}))
+            self.pair.put_many(ctx.groups, self.pair.get_many(ctx.groups))
+
+    for form in forms:
+        with FunctionHarness(Puts(form), "user", cuts=None) as harness:
+            harness.process(rows(("a", 1), ("b", 2)))
+            assert harness.state(state, "b") == Pair(7, None)
+
+
+def test_rows_of_two_inputs_are_returned_by_a_view():
+    class Returns(KeyedBatchFunction):
+        def process_batch(self, rows, ctx):
+            return rows
+
+    with (
+        FunctionHarness(Returns(), "user") as harness,
+        pytest.raises(FunctionError, match="there are two inputs: take"),
+    ):
+        harness.process(rows(("a", 1)), rows(("a", 2)))
 
 
 def test_namespaces():

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_engine.columns.groups import Groups, group
 from forebay_engine.columns.keys import canonical, check_text, distinct, python_keys
 from forebay_state_api.errors import ConfigurationError
+
+pytestmark = pytest.mark.long
 
 MOST = (1 << 63) - 1
 
@@ -51,6 +53,7 @@ def case(draw: Callable[..., Any], values: st.SearchStrategy[Any]) -> Any:
     return made, by_key(keys), some, mask, start
 
 
+@settings(max_examples=40, deadline=None)
 @given(case(st.integers(-(1 << 40), 1 << 40)))
 def test_keys_rows_and_counts(found: Any) -> None:
     groups, rows, values, mask, _ = found
@@ -80,6 +83,7 @@ def test_keys_rows_and_counts(found: Any) -> None:
     assert groups.spread(groups.index.unique()).to_pylist() == groups.index.to_pylist()
 
 
+@settings(max_examples=40, deadline=None)
 @given(case(st.integers(-(1 << 61), 1 << 61) | st.sampled_from([MOST, -MOST - 1])))
 def test_sums_of_whole_numbers_are_exact_or_refused(found: Any) -> None:
     groups, rows, values, mask, start = found
@@ -99,6 +103,7 @@ def test_sums_of_whole_numbers_are_exact_or_refused(found: Any) -> None:
                 method(array, before, where)
 
 
+@settings(max_examples=40, deadline=None)
 @given(case(FLOATS))
 def test_float_sums_are_those_of_a_loop(found: Any) -> None:
     groups, rows, values, _, start = found
@@ -113,6 +118,7 @@ def test_float_sums_are_those_of_a_loop(found: Any) -> None:
     assert all(map(same, groups.cumsum(array, before).to_pylist(), running))
 
 
+@settings(max_examples=40, deadline=None)
 @given(case(st.integers(0, 9)))
 def test_running_counts_and_fills(found: Any) -> None:
     groups, rows, values, mask, start = found
@@ -132,6 +138,7 @@ def test_running_counts_and_fills(found: Any) -> None:
     assert groups.ffill(pa.array(text, pa.string()), before.cast(pa.string())).to_pylist() == shown
 
 
+@settings(max_examples=40, deadline=None)
 @given(case(st.integers(-5, 5) | st.just(MOST)))
 def test_extremes(found: Any) -> None:
     groups, rows, values, mask, _ = found

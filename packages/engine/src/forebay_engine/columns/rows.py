@@ -146,7 +146,7 @@ class Rows:
                 f"append: column {name!r} has {len(given)} values for {len(self)} rows"
             )
         if self._sides:
-            self._no_column(name)
+            raise ValueError("there are two inputs: append to rows.first or to rows.second")
         return Rows({**self._columns, name: given}, len(self), chosen=self._chosen)
 
     def select(self, *names: str) -> Rows:
@@ -157,7 +157,7 @@ class Rows:
     def to_arrow(self) -> pa.RecordBatch:
         """Return the rows as a batch of Arrow: of a view of one input, its rows alone."""
         if self._sides:
-            self._no_column("")
+            raise ValueError("there are two inputs: take rows.first or rows.second")
         if self._chosen is not None:
             return self.filter(self._chosen).to_arrow()
         if not self._columns:

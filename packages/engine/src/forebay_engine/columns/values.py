@@ -170,10 +170,11 @@ class ValueColumns:
                     f"{missing or 'none'}, unknown {unknown or 'none'}"
                 )
             return [given[name] for name in self.names]
-        if all(self.names) and hasattr(given, self.names[0]):  # one record for all keys
+        if isinstance(given, (list, tuple)) and not hasattr(given, "_fields"):
+            if len(given) == len(self.kinds):
+                return list(given)
+        elif all(self.names) and hasattr(given, self.names[0]):  # one record for all keys
             return [getattr(given, name) for name in self.names]
-        if isinstance(given, (list, tuple)) and len(given) == len(self.kinds):
-            return list(given)
         names = ", ".join(filter(None, self.names))
         wanted = f"its fields {names} by name" if names else f"{len(self.kinds)} columns in a tuple"
         raise TypeError(f"{what} takes {wanted}, not {type(given).__name__} {given!r:.100}")

@@ -307,6 +307,17 @@ class BroadcastConnectedDataFrame:
     keyed: KeyedDataFrame
     broadcast: BroadcastDataFrame
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            of_batches = name == "process_batch"
+            reason = "batch functions have no broadcast input, and " if of_batches else ""
+            raise AttributeError(
+                f"connect(broadcast(...)) has no {name!r}: {reason}.process makes a DataFrame",
+                name=name,
+                obj=self,
+            )
+
     def process(
         self, fn: KeyedBroadcastProcessFunction[Any, Any, Any, Any], schema: Schema
     ) -> DataFrame:
