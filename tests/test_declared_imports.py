@@ -21,6 +21,7 @@ PACKAGES = sorted(file.parent for file in ROOT.glob("packages/*/pyproject.toml")
 
 FOR_EXTRAS = {
     "compaction-ray": {"commands": "server", "gateway": "server", "ray_server": "server"},
+    "engine": {"columns": "columns"},
     "spark-runtime": {"demo": "demo", "testing": "testing"},
     "state-processor": {
         "importing.checked_tables": "arrow",
@@ -30,8 +31,14 @@ FOR_EXTRAS = {
         "reading.arrow_types": "arrow",
         "reading.columns": "arrow",
     },
-    "state-api": {"storage.fsspec": "fsspec"},
-    "testing": {"backends": "kit"},
+    "state-api": {
+        "codecs.column_bytes": "columns",
+        "codecs.column_types": "columns",
+        "codecs.columns": "columns",
+        "contract.columns": "columns",
+        "storage.fsspec": "fsspec",
+    },
+    "testing": {"backends": "kit", "batches": "columns"},
 }
 """Package → the rooms or modules that its extras are for; others import an extra's in functions."""
 
