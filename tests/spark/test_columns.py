@@ -269,3 +269,25 @@ def test_a_broadcast_input_is_refused(spark):
     df = spark.createDataFrame([], INPUT)
     with pytest.raises(AttributeError, match="batch functions have no broadcast input"):
         keyed(df, "user", uid="u").connect(broadcast(df)).process_batch(Late(), INPUT)
+
+
+def test_for_each_batch(stage):
+    for _ in range(2):
+        stage.put(*[{"user": user, "n": n} for user in "ab" for n in (1, 2)])
+    found = []
+
+    def handle(df, batch_id):
+        out = keyed(df, "user", uid="totals", parallelism=2)
+        found.extend(map(tuple, out.process_batch(RunningTotals(), OUTPUT).collect()))
+
+    query = (
+        stage.source(INPUT)
+        .writeStream.foreachBatch(handle)
+        .option("checkpointLocation", str(stage.folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(100)
+    assert sorted(found) == sorted(
+        (user, *pair) for user in "ab" for pair in ((1, 1), (2, 3), (3, 4), (4, 6))
+    )
