@@ -202,6 +202,15 @@ def test_what_cannot_be_a_key_is_refused(column: pa.Array, reason: str) -> None:
         groups_of(column)
 
 
+def test_text_in_views_is_taken():
+    # Polars has its text so.
+    groups = groups_of(pa.array(["a", "b", "a"], pa.string_view()))
+    values = pa.array(["x", None, None], pa.string_view())
+    assert groups.ffill(values).to_pylist() == ["x", None, "x"]
+    assert groups.last(values).to_pylist() == [None, None]
+    assert groups.python_keys() == ["a", "b"]
+
+
 def test_text_that_is_not_utf8_is_refused() -> None:
     wrong = pa.array([b"\xff"]).view(pa.string())
     with pytest.raises(ConfigurationError, match="'k' has text that is not UTF-8"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from forebay_engine.columns.arrays import as_array
 from forebay_engine.columns.outputs import Output
 from forebay_engine.columns.rows import Rows
 from forebay_engine.execution.rows import row_class
@@ -39,7 +40,8 @@ def as_table(rows: Any, uid: str) -> pa.Table:
         if isinstance(rows, pa.RecordBatch):
             return pa.Table.from_batches([rows])
         if is_table(rows):
-            return pa.Table.from_batches(Output(None, "a test").batches(rows, "process"))
+            made = pa.Table.from_batches(Output(None, "a test").batches(rows, "process"))
+            return pa.table({name: as_array(made[name], name) for name in made.schema.names})
         return pa.Table.from_pylist([_named(row) for row in rows])
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ConfigurationError(

@@ -55,7 +55,18 @@ def _one_chunk(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    """Return an array without a dictionary, and text that is not in views.
+
+    Polars has text in views, which few functions of pyarrow take.
+    """
+    if pa.types.is_dictionary(array.type):
+        return _decoded(array.dictionary_decode())
+    plain = _PLAIN.get(str(array.type))
+    return array if plain is None else array.cast(plain)
+
+
+_PLAIN: Final = {"string_view": pa.string(), "binary_view": pa.binary()}
+"""The name of a type in views, which older versions of pyarrow do not know → the plain type."""
 
 
 def of_length(values: Any, length: int, what: str, *, of: str) -> pa.Array:
