@@ -45,7 +45,7 @@ FOR_EXTRAS = {
 HOSTS = {
     "backend-lsm": {"commands": "cli", "plugin": "cli", "reports": "cli"},
     "compaction-ray": {"plugin": "cli"},
-    "spark-runtime": {"importing.command": "cli", "plugin": "cli"},
+    "spark-runtime": {"importing.command": "cli", "plugin": "cli", "ticks_command": "cli"},
     "testing": {"pytest_plugin": "pytest"},
 }
 """Package → the modules that only their host imports, which brings what it asks plugins for."""

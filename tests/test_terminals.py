@@ -37,6 +37,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "lsm inspect": (f"DIR/{HOSTILE}",),
     "lsm verify": (f"DIR/{HOSTILE}",),
     "compaction doctor": ("--gateway", HOSTILE),
+    "answers drop": (HOSTILE, "--state-dir", "DIR", *OF_OPERATOR),
     "compaction drain": ("--gateway", HOSTILE),
     "compaction endpoints add": (HOSTILE, "--conf", f"spark.forebay.{HOSTILE}=1"),
     "compaction endpoints list": ("--conf", f"spark.forebay.{HOSTILE}=1"),

@@ -124,13 +124,13 @@ def test_changes_are_found_within_the_memory_that_is_given(job, stream, monkeypa
 def read_manifests(monkeypatch):
     """The names of the manifests that are read."""
     names = []
-    real = opening.read_manifest
+    real = opening.read_with_content
 
     def counted(storage, name):
         names.append(name)
         return real(storage, name)
 
-    monkeypatch.setattr(opening, "read_manifest", counted)
+    monkeypatch.setattr(opening, "read_with_content", counted)
     return names
 
 
