@@ -99,7 +99,7 @@ class ExportsTheFirstPage(SqliteTable):
 
 
 @caught_by(ColumnTests.test_an_export_has_each_key_once_in_its_group, "[1000]")
-class ExportsTwice(SqliteTable):
+class ExportsColumnsTwice(SqliteTable):
     def export_columns(self, spec, keys):
         yield from super().export_columns(spec, keys)
         yield from super().export_columns(spec, keys)

@@ -40,6 +40,7 @@ def caught_by(row: Row, case: str = "") -> Callable[[type], type]:
         elif issubclass(broken, SqliteScan):
             backend = with_table(with_scan(broken))
         backend.kept_databases = {}
+        assert broken.__name__ not in FAULTS, "two faults of one name"
         FAULTS[broken.__name__] = Fault(broken.__name__, backend, row, case)
         return broken
 
