@@ -14,7 +14,7 @@ from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.operator_names import rows_name
 from forebay_spark_runtime.driver.options import KeyedOptions, operator_options
 from forebay_spark_runtime.driver.service_outages import packed_reports
-from forebay_spark_runtime.waiting.options import CARRY, WAIT
+from forebay_spark_runtime.waiting.options import CARRY
 from forebay_state_api.calls.policies import seconds
 from forebay_state_api.errors import ConfigurationError
 
@@ -52,10 +52,6 @@ def check_pending(df: DataFrame, spec: WaitSpec, options: WaitOptions) -> Carryi
                 outages=packed_reports(df.sparkSession),
             ),
             carry_after_s=_carry_after_s(options, spec.name),
-        )
-    if options.pending != WAIT:
-        raise ConfigurationError(
-            f"{spec.name}: pending is 'wait' or 'carry', not {options.pending!r}"
         )
     stored = {"uid": options.uid, "state_dir": options.state_dir}
     given = {

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from forebay_engine.execution import pickling
 from forebay_engine.execution.arguments import COLUMN, FAIL
 from forebay_engine.execution.record_methods import function_name
-from forebay_spark_runtime.waiting.options import WaitOptions
+from forebay_spark_runtime.waiting.options import CARRY, WAIT, WaitOptions
 from forebay_state_api.calls.checks import checked_instance, checked_policy
 from forebay_state_api.calls.policies import Batch, CallPolicy, whole
 from forebay_state_api.errors import ConfigurationError
@@ -62,6 +62,7 @@ def checked(fn: Any, options: WaitOptions, *, ordered: bool) -> WaitSpec:
     name = _name(options.name, fn)
     asynchronous = _checked_function(fn, options.batch, name)
     capacity = whole(options.capacity, f"{name}: capacity", least=1)
+    _check_pending(options.pending, name)
     spec = WaitSpec(
         name=name,
         function_name=function_name(fn),
@@ -87,6 +88,11 @@ def checked(fn: Any, options: WaitOptions, *, ordered: bool) -> WaitSpec:
     )
     _check_together(spec)
     return spec
+
+
+def _check_pending(given: Any, name: str) -> None:
+    if given not in (WAIT, CARRY):
+        raise ConfigurationError(f"{name}: pending is {WAIT!r} or {CARRY!r}, not {given!r}")
 
 
 def _name(given: Any, fn: Any) -> str:
