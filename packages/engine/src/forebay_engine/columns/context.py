@@ -29,7 +29,7 @@ class CallingEngine(Protocol):
 
 
 class BatchContext:
-    """The knowledge of a batch function besides its rows: groups, times, and its subtask."""
+    """A batch function's access to the groups of its rows, the clocks and its subtask."""
 
     def __init__(self, context: RuntimeContext, engine: CallingEngine) -> None:
         """Take the context of ``open``, and the engine."""
