@@ -39,6 +39,13 @@ class PendingJob:
     """`Opening.run` of the query that submitted the job."""
     failures: int = 0
     """Earlier attempts at this work, in that run, that failed for a reason that may be final."""
+    relieved_bytes: int = 0
+    """Bytes that commits have compacted themselves while this work waited to run."""
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether waiting for the job has made commits write more than the job would read."""
+        return self.relieved_bytes > sum(file.size for file in self.job.inputs)
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""

@@ -107,6 +107,8 @@ class Compactions:
     def _look_at(self, pending: PendingJob, service: CompactionService) -> None:
         now_us, job = self._opening.now_us, pending.job
         status = service.poll(job.id)
+        if status.phase is CompactionPhase.RUNNING:
+            pending = attrs.evolve(pending, relieved_bytes=0)
         if not status.phase.ended:
             self._pending.append(pending.seen_alive(now_us))
         elif self._found(pending, status, service):
@@ -242,15 +244,21 @@ class Compactions:
                 output_prefix=compaction_prefix(version),
                 attempt=lost.job.attempt + 1,
             )
-            self._add(again, lost.failures)
+            self._add(again, lost.failures, lost.relieved_bytes)
 
     def _relieve(self, version: int, options: Mapping[str, Any]) -> int:
         layers = layers_of(self.files)
         if len(layers) <= self._options.max_runs:
             return 0
+        # Pending jobs leave only a few layers free, and these are merged over and over. A job that
+        # does not run for so long that this has cost more than its own work is forgotten.
+        overdue = [pending for pending in self._pending if pending.is_overdue]
+        for pending in overdue:
+            _log.info("compaction %s is given up: it waits for too long", pending.job.id)
+        self._forget(overdue)
         window = relief(layers, self._busy(), self._options)
         if window is None and self._pending:
-            self._forget_pending()
+            self._forget(self._pending)
             window = relief(layers, (), self._options)
         if window is None:
             _log.warning("%s has %d runs that cannot be merged", self._opening.path, len(layers))
@@ -260,11 +268,17 @@ class Compactions:
         started = time.perf_counter()
         written = self._compact_here(job)
         self._stalled_s = time.perf_counter() - started
+        self._pending = [
+            attrs.evolve(pending, relieved_bytes=pending.relieved_bytes + written)
+            for pending in self._pending
+        ]
         return written
 
-    def _forget_pending(self) -> None:
-        self._release += [pending.job.id for pending in self._pending]
-        self._pending, self._submit = [], []
+    def _forget(self, forgotten: Sequence[PendingJob]) -> None:
+        ids = [pending.job.id for pending in forgotten]
+        self._release += ids
+        self._pending = [pending for pending in self._pending if pending.job.id not in ids]
+        self._submit = [job for job in self._submit if job.id not in ids]
 
     def _compact_here(self, job: CompactionJob) -> int:
         storage = self._opening.storage
@@ -288,10 +302,16 @@ class Compactions:
         if window is not None:
             self._add(self._job(version, layers, window, options))
 
-    def _add(self, job: CompactionJob, failures: int = 0) -> None:
+    def _add(self, job: CompactionJob, failures: int = 0, relieved_bytes: int = 0) -> None:
         opening = self._opening
         self._pending.append(
-            PendingJob(job=job, alive_us=opening.now_us, run=opening.run, failures=failures)
+            PendingJob(
+                job=job,
+                alive_us=opening.now_us,
+                run=opening.run,
+                failures=failures,
+                relieved_bytes=relieved_bytes,
+            )
         )
         self._submit.append(job)
 

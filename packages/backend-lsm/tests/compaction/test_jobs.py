@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 import attrs
 import pytest
@@ -21,6 +22,7 @@ from forebay_state_api.contract.compaction_service import (
 from forebay_state_api.contract.file_names import compaction_run_prefix
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_testing import ImmediateCompaction
 
 from .chain import MINUTE_US, RULES, Chain, cell, until_pending
 from .toy import ToyCompactor
@@ -249,6 +251,45 @@ def test_a_commit_of_many_runs_is_relieved_at_once(chain: Chain) -> None:
     opened.installed()
     assert chain.content()[1, "k1"] == "n1"
     assert job.id in chain.pending()
+
+
+class Stuck(ImmediateCompaction):
+    """Reports every job to be in one phase."""
+
+    phase = CompactionPhase.QUEUED
+
+    def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
+        del timeout_s
+        return CompactionStatus(job_id, self.phase)
+
+
+def rewrites_of_small_changes(chain: Chain, commits: int, phase: CompactionPhase) -> float:
+    """Return how often commits rewrite a cell while all jobs are in ``phase``, on average."""
+    chain.service = Stuck(chain.root, hold=True)
+    chain.service.phase = phase
+    chain.rules = LsmOptions()
+    content = {(n % 8, f"old{n}"): n for n in range(20 * commits)}
+    chain.commit(content)
+    for number in range(commits):
+        chain.commit(cell(number, number))
+        content |= cell(number, number)
+    assert chain.content() == content
+    merged = [file.meta["entries"] for job in chain.compactor.jobs for file in job.inputs]
+    return sum(merged) / commits
+
+
+@pytest.mark.parametrize("phase", [CompactionPhase.QUEUED, CompactionPhase.LOST])
+def test_small_changes_are_joined_cheaply_while_no_job_runs(
+    chain: Chain, phase: CompactionPhase
+) -> None:
+    rewrites = rewrites_of_small_changes(chain, 500, phase)
+    assert 1 < rewrites < math.log2(500)
+
+
+def test_a_job_that_runs_is_waited_for(chain: Chain) -> None:
+    rewrites_of_small_changes(chain, 500, CompactionPhase.RUNNING)
+    (job,) = chain.service.submitted
+    assert chain.pending() == [job.id]
 
 
 def test_where_nothing_is_new_nothing_is_picked(chain: Chain) -> None:
