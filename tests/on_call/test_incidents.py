@@ -138,6 +138,7 @@ def explained(state, batches, *more):
     return [forebay("explain", "--state-dir", state, "--batch", at, *more) for at in batches]
 
 
+@pytest.mark.long
 def test_explain_chooses_a_batch_of_the_hot_key(directory):
     printed = forebay("explain", "--state-dir", directory("hot-key"))
     assert re.search(r"Batch [234] took", printed)

@@ -69,6 +69,7 @@ def content(job, spec, ranges=None):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hash_values", [None, 2])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_mix_of_faces_processes_and_ranges_shows_one_state(

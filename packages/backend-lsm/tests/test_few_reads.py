@@ -36,6 +36,7 @@ def read_each(backend, specs, kit):
 CONTENT = st.one_of(st.just(ABSENT), st.integers(0, 99))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ttl", [False, True])
 def test_single_cells_are_read_as_in_batches(new_operator, kit, ttl):
     @settings(deadline=None, max_examples=40)
@@ -63,6 +64,7 @@ def test_single_cells_are_read_as_in_batches(new_operator, kit, ttl):
     check()
 
 
+@pytest.mark.long
 def test_single_entries_are_read_as_in_batches(new_operator, kit):
     entries = st.dictionaries(st.sampled_from(["a", "b"]), CONTENT)
     commit = st.tuples(st.sampled_from(KEYS[:3]), entries, st.booleans(), st.booleans())

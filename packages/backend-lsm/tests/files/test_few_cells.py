@@ -146,6 +146,7 @@ class Limits(Deadline):
             yield 1, 3 + self.at // self.every
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "ttl"), SHAPES)
 @settings(deadline=None, max_examples=60)
 @given(data=st.data(), bottom=st.booleans(), every=st.sampled_from([None, 2, 100]))

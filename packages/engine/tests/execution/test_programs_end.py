@@ -392,6 +392,7 @@ def _by_asyncio(program: Program) -> tuple[str, float]:
         time.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seeds",
     [range(60), pytest.param(range(60, 1_000), marks=pytest.mark.slow)],

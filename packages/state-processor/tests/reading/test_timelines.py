@@ -227,6 +227,7 @@ def readers(make_job, tmp_path):
         one.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("streams", [True, False], ids=["stream", "each batch"])
 @pytest.mark.parametrize(
     "seed", [7, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 7))]
