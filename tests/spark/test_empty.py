@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from forebay_spark_runtime import keyed
+from forebay_spark_runtime.driver.query_listener import ADAPTIVE
 
 from .functions import Count, CountBoth
 
@@ -22,8 +23,10 @@ SCHEMA = "user string, n long"
 def adaptive(spark, request):
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", request.param)
+    spark.conf.set(ADAPTIVE, request.param)
     yield request.param == "true"
     spark.conf.set("spark.sql.adaptive.enabled", before)
+    spark.conf.unset(ADAPTIVE)
 
 
 def counts(df):

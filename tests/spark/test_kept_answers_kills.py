@@ -44,6 +44,8 @@ def kept(stage):
     found: dict[int, int] = {}
     for path in stage.state.glob("**/asks/data/*/calls/*"):
         name = AnswersName.parse(str(path.relative_to(path.parents[3])))
+        if name is None:
+            continue  # it is not written whole yet
         with contextlib.suppress(FileNotFoundError):  # a wait deletes those of earlier batches
             answers = len(stored_answers(path.read_bytes(), path.name))
             found[name.version] = found.get(name.version, 0) + answers

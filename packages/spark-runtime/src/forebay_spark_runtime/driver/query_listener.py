@@ -8,7 +8,8 @@ Connect the client cannot see the query's class, so the option cannot be refused
 
 In the same way the listener stores the contents of the query's checkpoint in the session, and marks
 queries that have two operators of one uid, and queries whose trigger ends them; only operators that
-leave rows to the next micro-batch refuse the latter mark. It also logs the stored state of
+leave rows to the next micro-batch refuse the latter mark. Queries with a keyed operator run without
+adaptive execution, as Spark's own queries with state do. The listener also logs the stored state of
 operators that the query no longer has, logs the figures in progress events, passes them to Spark's
 metrics system, marks the versions of committed batches as final, and logs the error of Forebay that
 stopped a query.
@@ -29,7 +30,7 @@ from forebay_spark_runtime.driver.checkpoints import CHECKPOINT, checkpoint_of, 
 from forebay_spark_runtime.driver.failure import error_in
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.operator_batch import operators_of
-from forebay_spark_runtime.driver.operator_names import SAME_UID, uid_of_two
+from forebay_spark_runtime.driver.operator_names import SAME_UID, operators_in, uid_of_two
 from forebay_spark_runtime.driver.session import MicroBatch, is_connect
 from forebay_spark_runtime.driver.spark_metrics import SparkMetrics, spark_metrics
 from forebay_spark_runtime.driver.stored_operators import log_kept
@@ -49,6 +50,9 @@ MARK: Final = "spark.sql.forebay.asyncProgressTracking"
 
 ENDS: Final = "spark.sql.forebay.endsByItself"
 """Set to ``true`` in the session of a query that processes the available data and ends."""
+
+ADAPTIVE: Final = "spark.sql.adaptive.streaming.stateless.enabled"
+"""Spark's setting (4.1 and newer) for queries without an operator of its own that has state."""
 
 _CLASS: Final = "AsyncProgressTracking"
 _ENDING_TRIGGERS: Final = ("AvailableNowTrigger", "OneTimeTrigger")
@@ -135,6 +139,13 @@ def _ends_by_itself(execution: Any) -> bool:
     return any(name in trigger for name in _ENDING_TRIGGERS)
 
 
+def _leave_adaptive_execution(java_session: Any) -> None:
+    """Turn adaptive execution off in a query's own session, unless the user has set it."""
+    given = java_session.sessionState().conf().contains(ADAPTIVE)
+    if not given and java_session.conf().isModifiable(ADAPTIVE):
+        java_session.conf().set(ADAPTIVE, "false")
+
+
 class _Listener:
     """The listener, which the JVM calls."""
 
@@ -161,6 +172,8 @@ class _Listener:
         plan = execution.analyzedPlan().toString()
         if (uid := uid_of_two(plan)) is not None:
             conf.set(SAME_UID, uid)
+        if operators_in(plan):
+            _leave_adaptive_execution(execution.sparkSessionForStream())
         log_kept(str(event.id()), plan, is_new=is_new)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
