@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ def opened(folder: str, version: Version, *, columns: bool) -> tuple[StateBacken
     return backend, backend.table(BY_COLUMNS if columns else SPEC)
 
 
-def opening(folder: str, version: Version, columns: bool) -> tuple[float, int]:  # noqa: FBT001
+def opening(*, folder: str, version: Version, columns: bool) -> tuple[float, int]:
     """Return the CPU seconds of an opening in this process, and the bytes that it takes."""
     before, start = resident_bytes(), time.process_time()
     held = opened(folder, version, columns=columns)
@@ -102,7 +103,12 @@ def main(*, keys: int, changed: int, asked: int, pairs: int, runs: int) -> list[
     with tempfile.TemporaryDirectory() as folder:
         state = State.of(folder, keys)
         each = [
-            [in_fresh_process(opening, folder, state.version, columns) for columns in (True, False)]
+            [
+                in_fresh_process(
+                    partial(opening, folder=folder, version=state.version, columns=columns)
+                )
+                for columns in (True, False)
+            ]
             for _ in range(pairs)
         ]
         read = in_fresh_process(look_ups, folder, state.version, keys, asked, runs)

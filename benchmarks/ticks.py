@@ -1,8 +1,8 @@
 """The cost of time on a stream: ``python -m benchmarks.ticks`` (ten minutes).
 
 Ticks of an operator, compared with micro-batches without rows of a stateless ``mapInArrow`` in as
-many Python tasks; and micro-batches of 100 rows with the pulse, compared with those without. All
-run in one session, in turn.
+many Python tasks; and micro-batches of few and of many rows with the pulse, compared with those
+without. All run in one session, in turn.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import attrs
 import click
 from rich.console import Console
 
-from benchmarks.jobs import JOBS
+from benchmarks.data import SCHEMA, Dataset, default_folder, first_files, materialise
+from benchmarks.jobs import JOBS, PARTITIONS
 from benchmarks.machine import ForeignLoad
 from benchmarks.one_run import start_session
 from benchmarks.processes import cpu_s_of_tree
 from benchmarks.report import Line, Result, benchmark
-from benchmarks.subtasks import Count, write_files
+from benchmarks.subtasks import ROWS, Count, write_files
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.event_time.ticks import tick_stream
 from forebay_spark_runtime.keyed_operator import plan
@@ -44,8 +45,9 @@ FILES: Final = 24
 """Micro-batches of 100 rows of a query."""
 TASK_MS: Final = {2: 60.0, 16: 480.0}
 """Number of subtasks → the longest time that a tick's tasks may take beyond stateless ones."""
-PULSE: Final = 1.03
-"""The largest multiple of the time without the pulse."""
+SMALL, LARGE = 1.03, 1.01
+"""The largest multiples of the time without the pulse, of 100 rows and of many."""
+MANY: Final = Dataset(keys=100_000, rows_per_file=83_334, files=FILES)
 PERIOD_MS: Final = 1
 INPUT: Final = "k string"
 OUTPUT: Final = "k string, n long"
@@ -126,21 +128,48 @@ def _task_ms(session: SparkSession) -> float:
     return float(sum(executors.apply(at).totalDuration() for at in range(executors.size())))
 
 
-def hundred_rows(session: SparkSession, subtasks: int, *, pulse: bool) -> float:
-    """Run micro-batches of 100 rows; return their median time in ms."""
-    with tempfile.TemporaryDirectory() as scratch:
-        work = Path(scratch)
-        write_files(work / "events", FILES)
-        reader = session.readStream.schema(INPUT).option("maxFilesPerTrigger", 1)
-        stream = reader.parquet(str(work / "events"))
-        # What Spark Connect has: the plan without the pulse.
-        with mock.patch.object(plan, "is_connect", return_value=not pulse):
-            df = keyed_count(stream, subtasks, work, ticks=False)
-        query = started(df, work, availableNow=True)
-        query.awaitTermination()
-        progress = [json.loads(one.json) for one in query.recentProgress]
-    took = [one["durationMs"]["triggerExecution"] for one in progress if one["numInputRows"]]
-    return statistics.median(took[COLD:])
+@attrs.frozen
+class Stream:
+    """Files that a query reads, one in each micro-batch."""
+
+    rows: int
+    """Rows in a file."""
+    schema: str
+    folder: Path
+    build: Callable[[DataFrame, Path], DataFrame]
+    """Builds the operator on the stream, with a state directory."""
+
+    def median_ms(self, session: SparkSession, *, pulse: bool) -> float:
+        """Run a query over all files; return the median time of a micro-batch in ms."""
+        with tempfile.TemporaryDirectory() as scratch:
+            work = Path(scratch)
+            reader = session.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
+            stream = reader.parquet(str(self.folder))
+            # What Spark Connect has: the plan without the pulse.
+            with mock.patch.object(plan, "is_connect", return_value=not pulse):
+                df = self.build(stream, work / "state")
+            query = started(df, work, availableNow=True)
+            query.awaitTermination()
+            progress = [json.loads(one.json) for one in query.recentProgress]
+        took = [one["durationMs"]["triggerExecution"] for one in progress if one["numInputRows"]]
+        return statistics.median(took[COLD:])
+
+
+def hundred_rows(folder: Path, subtasks: int) -> Stream:
+    """Return a stream of small micro-batches."""
+    write_files(folder, FILES)
+
+    def build(stream: DataFrame, state: Path) -> DataFrame:
+        return keyed_count(stream, subtasks, state.parent, ticks=False)
+
+    return Stream(ROWS, INPUT, folder, build)
+
+
+def many_rows(folder: Path, data_dir: Path) -> Stream:
+    """Return the stream of the scenario 83k-100k of `benchmarks.streaming`."""
+    source = materialise(MANY, data_dir)
+    first_files(source, FILES, folder)
+    return Stream(MANY.rows_per_file, SCHEMA, folder, JOBS["ours-sync"].build)
 
 
 def of_ticks(session: SparkSession, subtasks: int, rounds: int) -> list[Line]:
@@ -176,20 +205,23 @@ def of_ticks(session: SparkSession, subtasks: int, rounds: int) -> list[Line]:
     return lines
 
 
-def of_pulse(session: SparkSession, subtasks: int, rounds: int) -> Line:
+def of_pulse(
+    session: SparkSession, stream: Stream, subtasks: int, bound: float, rounds: int
+) -> Line:
     """Compare micro-batches with the pulse and without."""
     found: dict[bool, list[float]] = {True: [], False: []}
     for number in range(rounds + 1):
         for pulse in sorted(found, reverse=bool(number % 2)):
-            taken = hundred_rows(session, subtasks, pulse=pulse)
+            taken = stream.median_ms(session, pulse=pulse)
             if number:
                 found[pulse].append(taken)
-        _say(f"pulse of {subtasks} subtasks, round {number}/{rounds}")
+        _say(f"{stream.rows} rows, {subtasks} subtasks, round {number}/{rounds}")
     on, off = (statistics.median(found[pulse]) for pulse in (True, False))
     return Line(
-        what=f"micro-batches of 100 rows, {subtasks} subtasks: with the pulse ÷ without",
+        what=f"micro-batches of {stream.rows:,} rows, {subtasks} subtasks: "
+        "with the pulse ÷ without",
         values=[one / other for one, other in zip(found[True], found[False], strict=True)],
-        bound=PULSE,
+        bound=bound,
         at_least=False,
         detail=f"{on:.0f} / {off:.0f} ms",
     )
@@ -204,17 +236,24 @@ def _say(text: str) -> None:
 @click.option("--no-ticks", is_flag=True, help="Only the pulse.")
 @click.option("--no-pulse", is_flag=True, help="Only ticks.")
 @click.option("--subtasks", type=int, multiple=True, default=SUBTASKS, show_default=True)
-def main(*, rounds: int, no_ticks: bool, no_pulse: bool, subtasks: tuple[int, ...]) -> Result:
+@click.option("--data-dir", default=default_folder(), type=click.Path(path_type=Path))
+def main(
+    *, rounds: int, no_ticks: bool, no_pulse: bool, subtasks: tuple[int, ...], data_dir: Path
+) -> Result:
     """Measure ticks and the pulse."""
     session = start_session(JOBS["ours-sync"], "2g")
     lines: list[Line] = []
     try:
-        with ForeignLoad() as load:
+        with ForeignLoad() as load, tempfile.TemporaryDirectory() as scratch:
             for number in subtasks:
                 if not no_ticks:
                     lines += of_ticks(session, number, rounds)
                 if not no_pulse:
-                    lines.append(of_pulse(session, number, rounds))
+                    few = hundred_rows(Path(scratch) / f"few-{number}", number)
+                    lines.append(of_pulse(session, few, number, SMALL, rounds))
+            if not no_pulse:
+                many = many_rows(Path(scratch) / "many", data_dir)
+                lines.append(of_pulse(session, many, PARTITIONS, LARGE, rounds))
     finally:
         session.stop()
     notes = [] if load.cores is None else [f"Others used {load.cores:.2f} cores meanwhile."]

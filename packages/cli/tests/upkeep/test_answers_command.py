@@ -9,17 +9,10 @@ import pytest
 from forebay_cli.upkeep.answers import answers
 from forebay_engine.journal.answer_objects import sealed_answers
 from forebay_engine.versions.format.layout import AnswersName, operator_folder, waits_folder
-from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
+from forebay_testing.committing_job import coordinates
 
-NAME = AnswersName(
-    version=3,
-    batch_ms=5,
-    range=KeyGroupRange(0, 7),
-    epoch=2,
-    run_key="00000000000000aa",
-    attempt_id=4,
-)
+NAME = AnswersName.of_attempt(coordinates(3, epoch=2, attempt_id=4), batch_ms=5)
 OTHERS = ["q1/keyed/data/fffffffffffc/file-1", "q1/keyed/versions/fffffffffffc/0/marker-1"]
 
 

@@ -13,16 +13,10 @@ from forebay_engine.versions.format.layout import AnswersName, answers_folder
 from forebay_state_api.errors import StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_testing.committing_job import coordinates
 from forebay_testing.storage import CountingStorage, Fault, FaultKind, FaultyStorage
 
-OWN = AnswersName(
-    version=3,
-    batch_ms=5,
-    range=KeyGroupRange(0, 7),
-    epoch=2,
-    run_key="00000000000000aa",
-    attempt_id=4,
-)
+OWN = AnswersName.of_attempt(coordinates(3, epoch=2, attempt_id=4), batch_ms=5)
 
 
 def name(letter: str) -> bytes:
@@ -69,7 +63,7 @@ def test_others_are_read_by_a_second_load(storage) -> None:
     "newer",
     [
         attrs.evolve(OWN, epoch=3, attempt_id=0),
-        attrs.evolve(OWN, run_key="00000000000000ab", attempt_id=0),
+        attrs.evolve(OWN, run_key="f" * 16, attempt_id=0),
         attrs.evolve(OWN, attempt_id=5),
         attrs.evolve(OWN, epoch=10, attempt_id=0),
         attrs.evolve(OWN, attempt_id=10),

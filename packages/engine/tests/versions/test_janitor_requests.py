@@ -20,10 +20,14 @@ from forebay_state_api.contract.files import StateFile
 from forebay_testing.committing_job import coordinates
 from forebay_testing.storage import CountingStorage, Crash, Fault, FaultyStorage
 
+from .clocked_objects import ClockedObjects
+
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 PAGE = 1_000
+DAY = timedelta(days=1)
 SLOW = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+SOAK = [pytest.mark.soak, pytest.mark.timeout(4 * 3_600)]
 
 
 class Billed(CountingStorage):
@@ -288,25 +292,35 @@ def test_a_day_of_versions_leaves_what_the_minimum_age_and_the_pause_hold(query,
     [
         (8, 50 * SECOND, 130),
         pytest.param(64, HOUR, 4_750, marks=SLOW, id="64 subtasks, the default age"),
+        pytest.param(64, HOUR, DAY // SECOND, marks=SOAK, id="64 subtasks, a day"),
     ],
 )
 def test_half_a_request_per_subtask_and_batch_at_most(
-    query, counted, clock, parallelism, min_age, batches
+    make_query, clock, parallelism, min_age, batches
 ):
-    """A batch a second. A pass lists a folder of as many versions as the age has seconds."""
+    """A batch a second, and a new process every three hours.
+
+    A pass lists a folder of as many versions as the age has seconds.
+    """
+    counted = Billed(ClockedObjects(clock))
+    query = make_query(counted, clock)
     run = query.run(parallelism)
     job = Committed(query, run, clock, SECOND)
     worker = Worker(clock, run, 10, min_age)
     between = max(10, pause(min_age) // SECOND)
     bound = min_age // SECOND + 10 + between + 1
-    requests = measured = most_versions = 0
+    requests = measured = most_versions = most_files = 0
     for number in range(batches):
+        if number % (3 * HOUR // SECOND) == 0:
+            worker = Worker(clock, run, 10, min_age)
         job.batch()
         counted.reset()
         passed = worker.after(counted, job.version)
         if number >= bound:  # the passes delete as much as the batches write
             requests, measured = requests + counted.billed, measured + run.parallelism
             if passed:
-                most_versions = max(most_versions, len(query.storage.list_folders("versions")))
+                most_versions = max(most_versions, len(counted.list_folders("versions")))
+                most_files = max(most_files, len(counted.list_folders("data")))
     assert requests <= 0.5 * measured
     assert 0 < most_versions <= bound, "the age, the retention, and the versions between passes"
+    assert most_files <= bound + between + 20, "files go a pass after the manifests that name them"

@@ -20,6 +20,7 @@ from forebay_state_api.contract.file_names import (
 from forebay_state_api.contract.object_storage import ObjectInfo, checked_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_testing.committing_job import coordinates
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda t: t.isprintable()))
@@ -90,17 +91,7 @@ def test_two_subtasks_share_a_folder_the_first_with_the_last(parallelism):
 
 
 def test_a_manifests_name_tells_its_batchs_time_and_whether_it_is_torn():
-    made = Coordinates(
-        version=5,
-        max_parallelism=8,
-        parallelism=1,
-        subtask=0,
-        range=KeyGroupRange(0, 7),
-        epoch=1,
-        run_key="0123456789abcdef",
-        attempt_id=7,
-        random_id=random_id(),
-    )
+    made = coordinates(5)
     name = layout.manifest_name(made, 1_700_000_000_123, 42)
     modified = datetime(2024, 1, 1, tzinfo=UTC)
     for size, whole in ((42, True), (41, False)):

@@ -80,14 +80,7 @@ class CallJournal:
 
     def begin(self, made: Coordinates) -> None:
         """Name this attempt; called before the first call."""
-        self._made = AnswersName(
-            version=self._version,
-            batch_ms=self._batch_ms,
-            range=made.range,
-            epoch=made.epoch,
-            run_key=made.run_key,
-            attempt_id=made.attempt_id,
-        )
+        self._made = AnswersName.of_attempt(made, self._batch_ms)
 
     @property
     def has_found_all(self) -> bool:

@@ -137,13 +137,14 @@ class Janitor:
         self._now = self._store_time()
         oldest = self._now - self._min_age
         versions = self._storage.list(layout.VERSIONS)
+        made = [one for info in versions if (one := Made.parse(info)) is not None]
         cleared = cleared_below(self._storage)
         data = self._storage.list(DATA)
         below = [info for info in versions if _below(info, base) and info.modified <= oldest]
         pinned = _keeps_version(self._storage, self._active_pins())
         doomed = [info for info in below if not pinned(info.name)]
         doomed.reverse()  # the oldest first: what is stored of a timeline has no holes meanwhile
-        named = self._named_files(versions, cleared, doomed)
+        named = self._named_files(made, cleared, doomed)
         if named is not None:
             old = [info for info in data if info.modified <= oldest]
             below_both = min(base, cleared)
@@ -154,7 +155,7 @@ class Janitor:
         later = [info for info in later if _is_of_no_version(info, committed_version, begun)]
         self._delete(later, self._keeps_file)
         self._clear_versions(doomed, cleared)
-        self._clear_runs(versions, oldest)
+        self._clear_runs(made, oldest)
         self._clear_marks(base, oldest)
         self._clear_pins(oldest)
         if named is not None and not self._dry_run:
@@ -183,24 +184,22 @@ class Janitor:
         self._delete(forgotten(self._storage, committed_version), _keeps_nothing)
 
     def _named_files(
-        self, versions: Sequence[ObjectInfo], cleared: int, doomed: Sequence[ObjectInfo]
+        self, made: Sequence[Made], cleared: int, doomed: Sequence[ObjectInfo]
     ) -> frozenset[str] | None:
         """Return at least the files of versions below ``cleared`` that stored manifests name.
 
         ``None`` while an earlier pass has left manifests there that it should have deleted: this
         pass deletes them, and the next one the files; or if another janitor is at work.
         """
-        made = [one for info in versions if (one := Made.parse(info)) is not None]
         left = {info.name for info in doomed if _below(info, cleared)}
         if any(one.manifest and one.name in left for one in made):
             return None
         return NamedFiles(self._storage, self._remembered, self._progress).below(cleared, made)
 
-    def _clear_runs(self, versions: Sequence[ObjectInfo], oldest: datetime) -> None:
+    def _clear_runs(self, made: Sequence[Made], oldest: datetime) -> None:
         """Delete runs that left no state: first their entries, much later their records."""
         gone = frozenset(self._deleted)
-        made = (Made.parse(info) for info in versions if info.name not in gone)
-        needed = {self._run_key, *(m.by.run_key for m in made if m is not None)}
+        needed = {self._run_key, *(one.by.run_key for one in made if one.name not in gone)}
         records = {info.name: info for info in self._storage.list(layout.RUNS)}
         epochs = self._storage.list(layout.EPOCHS)
         entries = [(info, EpochEntry.parse(info.name)) for info in epochs]

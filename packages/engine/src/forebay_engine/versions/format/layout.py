@@ -245,6 +245,18 @@ class AnswersName:
     number: int = 0
     """A number that grows from object to object of an attempt."""
 
+    @classmethod
+    def of_attempt(cls, made: Coordinates, batch_ms: int) -> Self:
+        """Return the name of an attempt's first object."""
+        return cls(
+            version=made.version,
+            batch_ms=batch_ms,
+            range=made.range,
+            epoch=made.epoch,
+            run_key=made.run_key,
+            attempt_id=made.attempt_id,
+        )
+
     def text(self) -> str:
         """Return the object's name."""
         groups = f"{self.range.start}-{self.range.end}"
