@@ -31,8 +31,8 @@ from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import AwaitTurn, CountChained, CountCoroutine, CountSync
 from benchmarks.report import Line, benchmark
 from forebay_engine.isolation.failed_record import ErrorRows
-from forebay_spark_runtime.arrow.error_column import FAILED_RECORD
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_spark_runtime.arrow.described_rows import DescribedRowWriter
+from forebay_spark_runtime.arrow.describing_columns import FAILED_RECORD
 from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
@@ -74,7 +74,7 @@ class RowBatch:
 
 
 Drive = Callable[[RowBatch], Sequence[Any]]
-Writer = RowWriter | FailedRowWriter
+Writer = RowWriter | DescribedRowWriter
 
 
 def bare_loop() -> Drive:
@@ -123,7 +123,7 @@ def compare_alone(keys: int, form: str, pairs: int, count: int) -> Line:
     rows = rows_in_memory(keys, ROWS * count)
     writer = RowWriter(OUTPUT, function=form, time_zone="UTC")
     columns = pa.schema([*OUTPUT, ("error", pa.struct(list(arrow_schema(FAILED_RECORD))))])
-    alone_writer = FailedRowWriter(writer, columns)
+    alone_writer = DescribedRowWriter(writer, columns)
     error_rows = ErrorRows(checked_rows=partial(RowTests, writer, OUTPUT))
     function = FUNCTIONS[form]
     with (

@@ -383,6 +383,7 @@ def test_broadcast_rows_come_first_in_an_order_that_does_not_depend_on_their_arr
 def test_event_times_are_those_of_the_keyed_input():
     seen = []
     taken = Taken()
+    taken.processes_late = True
     taken.watermark_us = int(NOON.timestamp()) * 1_000_000
     taken.saw_event_time = lambda at_us, side, late: seen.append((at_us, side, late))
     layout = attrs.evolve(with_broadcast(), names=(("k", "at"), ("id", "most", "x")))

@@ -169,6 +169,25 @@ def test_failed_records_are_rows_with_the_column_for_errors(column):
     assert getattr(misfit, column).type == "OutputSchemaError"
 
 
+def test_late_rows_are_rows_with_a_column_of_their_own():
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    rows = [{"user": "a", "at": noon}, {"user": "a", "at": noon + timedelta(minutes=1)}]
+    with FunctionHarness.map_with_state(
+        lambda row, n: ((row.user, (n or 0) + 1), (n or 0) + 1),
+        "user",
+        schema="user string, n long",
+        event_time="at",
+        late="column",
+        on_error="column",
+    ) as harness:
+        assert harness.process(rows[:1]) == [("a", 1, None, None)]
+        late, on_time = harness.process(rows)
+        assert on_time == ("a", 2, None, None)
+        assert late[:3] == (None, None, None)
+        assert (late.late.input, late.late.watermark) == (1, noon)
+        assert json.loads(late.late.row)["user"] == "a"
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from forebay_state_api.lazy_names import import_on_first_use
 
 if TYPE_CHECKING or not import_on_first_use(__name__):
+    from forebay_engine.execution.late_rows import LateRow as LateRow
     from forebay_engine.execution.record_calls import CallTry as CallTry
     from forebay_engine.isolation.failed_record import FailedRecord as FailedRecord
     from forebay_testing.backends import StateBackendTests as StateBackendTests

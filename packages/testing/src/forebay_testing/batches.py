@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from forebay_engine.columns.rows import Rows
 from forebay_engine.execution.rows import row_class
 from forebay_engine.isolation.failed_record import FailedRecord
 from forebay_state_api.errors import ConfigurationError
+from forebay_testing.late_rows import without_late
 
 if TYPE_CHECKING:
     from forebay_engine.execution.subtask import Subtask
@@ -88,12 +90,9 @@ class Batches:
 
     def feed(self, running: Subtask, records: Sequence[KeyedRow], cuts: Sequence[int]) -> list[Any]:
         """Run the rows of a subtask, cut at positions; return the emitted rows."""
-        late = [
-            at <= running.watermark_us if (at := r.at_us) is not None else None for r in records
-        ]
         for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
             if end > start:
-                self._feed(running, records[start:end], late[start:end])
+                self._feed(running, records[start:end])
         running.end_batch()
         return emitted(running.take_batches())
 
@@ -105,12 +104,13 @@ class Batches:
         if not any(isinstance(row, FailedRecord) for row in (*cut, *whole)):
             _check_cuts(cut, whole, cuts)
 
-    def _feed(self, running: Subtask, records: Sequence[KeyedRow], late: list[Any]) -> None:
-        for side in {one.side for one in records}:
-            times = [r.at_us for r in records if r.side == side and r.at_us is not None]
-            if times:
-                count = sum(at_us <= running.watermark_us for at_us in times)
-                running.saw_event_time(max(times), side, late=count)
+    def _feed(self, running: Subtask, given: Sequence[KeyedRow]) -> None:
+        records: list[KeyedRow] = []
+        for side, some in itertools.groupby(given, key=lambda one: one.side):
+            records += without_late(running, [*some], side)
+        if not records:
+            return
+        late = [None if one.at_us is None else running.is_late(one.at_us) for one in records]
         parts = [*zip(*[_parts(one.key) for one in records], strict=True)]
         keys = [pa.array(part) for part in parts]
         names = self._key_names or [f"key{at}" for at in range(len(keys))]

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Unpack, cast
 from forebay_engine.execution.arguments import (
     ERROR_COLUMN,
     FAIL,
+    check_event_time_used,
     checked_error_column,
     checked_error_limit,
     checked_key_alias,
+    checked_late,
     checked_lateness,
     checked_max_parallelism,
     checked_parallelism,
@@ -28,13 +30,13 @@ from forebay_engine.execution.arguments import (
     event_time_missing_error,
 )
 from forebay_engine.execution.batch_functions import WHOLE, check_batch_function
+from forebay_engine.execution.late_rows import PROCESS, LateRow
 from forebay_engine.execution.pickling import naming_files, pickled_function, unpickled
 from forebay_engine.execution.record_calls import CallTry
 from forebay_engine.execution.record_methods import (
     broadcast_method,
     function_name,
     record_methods,
-    takes_context,
 )
 from forebay_engine.execution.rows import check_rows
 from forebay_engine.execution.subtask import Subtask
@@ -127,6 +129,8 @@ class FunctionHarness:
     :param event_time: a column name, or a callable from a row to its event time.
     :param allowed_lateness: how far the watermark stays behind the latest event time, as a
         timedelta or in seconds, or a pair of them for the two inputs; default: 0.
+    :param late: as for ``keyed``. With ``"column"`` a `LateRow` among the emitted rows describes a
+        late row, and with ``schema`` a row whose last field is ``late``.
     :param late_answers: a seed. With it nothing is read ahead, and each read of a cell that the
         micro-batch has neither read nor written yet is answered late, in an order that depends on
         the seed: records of several keys overlap, and callbacks run as on slow storage. A seed
@@ -170,6 +174,7 @@ class FunctionHarness:
         broadcast_order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
         allowed_lateness: timedelta | float | Sequence[timedelta | float] | None = None,
+        late: str = PROCESS,
         late_answers: int | None = None,
         on_error: str = FAIL,
         error_column: str = ERROR_COLUMN,
@@ -188,6 +193,7 @@ class FunctionHarness:
         self._schema = schema
         self._fakes = clients
         self._on_call = on_call
+        self._late = checked_late(late, event_time, uid)
         self._error_limit = checked_error_limit(on_error, error_limit, uid)
         self._error_column = checked_error_column(error_column, on_error, f"operator {uid!r}")
         if error_column != ERROR_COLUMN and schema is None:
@@ -219,6 +225,7 @@ class FunctionHarness:
             restore=checked_restore(restore_from, allow_non_restored=allow_non_restored, uid=uid),
             event_time=event_time_of,
             lateness=_lateness(event_time, allowed_lateness, uid),
+            late=self._late,
             fresh=self._fresh,
         )
         if not hasattr(self._job.clock, "now_us"):
@@ -529,10 +536,8 @@ class FunctionHarness:
         by_columns = self._by_columns(fn)
         self._inputs = _INPUTS if by_columns else len(record_methods(fn))
         self._has_broadcast = broadcast_method(fn) is not None
-        if self._job.event_time is not None and not takes_context(fn):
-            raise ConfigurationError(
-                f"event_time= is for functions that get ctx, and {fn!r} gets rows only"
-            )
+        if self._job.event_time is not None:
+            check_event_time_used(fn, self._late, self._uid)
         self._pickled = self._pickle(fn)
         self._function_name = function_name(fn)
         self._check: Callable[[list[Any]], list[Any]]
@@ -585,7 +590,8 @@ class FunctionHarness:
 
     def _given_out(self, rows: list[Any]) -> list[Any]:
         rows = self._check(rows)
-        check_rows([row for row in rows if not _is_failed(row)], self._function_name)
+        own = [row for row in rows if not isinstance(row, (FailedRecord, LateRow))]
+        check_rows(own, self._function_name)
         return rows
 
     def _newest(self) -> int:
@@ -598,10 +604,6 @@ class FunctionHarness:
         if self.version == 0 and self._job.restore is not None:
             return Stored.source_of(self._storage, self._job.restore, self._uid)
         return Stored(storage=self._storage, uid=self._uid, version=self.version)
-
-
-def _is_failed(row: Any) -> bool:
-    return isinstance(row, FailedRecord)
 
 
 def _check_descriptor(descriptor: Any) -> None:

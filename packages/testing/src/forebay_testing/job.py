@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay_engine.execution.awaitables import loop_of_thread
 from forebay_engine.execution.declared_state import spec_of
 from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
+from forebay_engine.execution.late_rows import PROCESS
 from forebay_engine.execution.loop_thread import loop_thread
 from forebay_engine.execution.record_methods import broadcast_method
 from forebay_engine.execution.subtask import DEFAULT_CACHE_BYTES, Subtask
@@ -59,6 +60,7 @@ from forebay_state_api.settings import EngineSettings
 from forebay_testing.clock import ManualClock
 from forebay_testing.compaction import ImmediateCompaction
 from forebay_testing.keyed_row import KeyedRow
+from forebay_testing.late_rows import without_late
 from forebay_testing.scripts import Access, Script, Style, script_function
 from forebay_testing.virtual_clock import ReadsAtOnce, VirtualClock, VirtualTime
 
@@ -96,6 +98,7 @@ class KeyedJob:
         compaction: CompactionService | None = None,
         event_time: Callable[[Any], datetime | None] | None = None,
         lateness: timedelta | Sequence[timedelta] = timedelta(0),
+        late: str = PROCESS,
         fresh: Callable[[Any], Any] = copy.copy,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         error_rows: ErrorRows | None = None,
@@ -106,7 +109,7 @@ class KeyedJob:
         ``restore`` is the state that the first version begins with, ``find_backend`` finds the
         backend that stored it, and ``options_of`` returns that backend's settings by its name.
         ``event_time`` returns the event time of a row, ``lateness`` is how late rows may be, for
-        both inputs or for each;
+        both inputs or for each, and ``late`` what becomes of later ones, as for ``keyed``;
         ``fresh`` makes a subtask's copy of the function. ``cache_bytes`` is the backend's budget
         between micro-batches. With ``error_rows`` records fail alone.
         """
@@ -132,6 +135,7 @@ class KeyedJob:
         self.event_time = event_time
         both = [lateness] * 2 if isinstance(lateness, timedelta) else lateness
         self.lateness_us = [one // MICROSECOND for one in both]
+        self.late = late
         self.cache_bytes = cache_bytes
         self.error_rows = error_rows
         self.keyed_by = UNKNOWN
@@ -274,13 +278,10 @@ class KeyedJob:
     def feed(self, running: Subtask, records: Iterable[KeyedRow]) -> None:
         """Pass rows to their subtask, in this order."""
         for side, some in itertools.groupby(records, key=lambda one: one.side):
-            rows = list(some)
-            times = [one.at_us for one in rows if one.at_us is not None]
-            if times:
-                late = sum(at_us <= running.watermark_us for at_us in times)
-                running.saw_event_time(max(times), side, late=late)
-            keys, groups = [one.key for one in rows], [one.group for one in rows]
-            running.process([one.row for one in rows], keys, groups, side)
+            rows = without_late(running, list(some), side)
+            if rows:
+                keys, groups = [one.key for one in rows], [one.group for one in rows]
+                running.process([one.row for one in rows], keys, groups, side)
 
     def subtask(
         self,
@@ -316,6 +317,7 @@ class KeyedJob:
             compaction=self.compaction,
             operator=self.operator,
             lateness_us=None if self.event_time is None else self.lateness_us,
+            late=self.late,
             error_rows=self.error_rows,
             batch_output=None if self.batches is None else self.batches.output,
         )

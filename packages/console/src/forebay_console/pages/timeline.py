@@ -74,7 +74,7 @@ def _charts(operator: OperatorView, columns: Sequence[Column]) -> Sequence[Chart
     return (
         _times(operator, columns),
         _counts(columns, "rows_in", "Rows in", "Rows of a micro-batch.", short_text),
-        _counts(columns, "rows_out", "Rows out", "Rows that the function emitted.", short_text),
+        _counts(columns, "rows_out", "Rows out", "Rows that the operator emitted.", short_text),
         _counts(columns, "state_bytes", "State", "Size of the version.", size_text),
         _counts(columns, "written_bytes", "Written", "Bytes that the commit wrote.", size_text),
     )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from forebay_engine.columns.outputs import Output
     from forebay_engine.columns.rows import Rows
     from forebay_engine.execution.engine_interface import StateHost
+    from forebay_engine.execution.late_rows import LateRow
     from forebay_engine.execution.record_methods import RecordMethod
     from forebay_engine.isolation.failed_record import ErrorRows
     from forebay_state_api.job.descriptors import StateDescriptor
@@ -84,6 +85,9 @@ class BatchEngine(Engine):
         phase = f"process_batch, rows {first} to {first + count - 1} of the subtask's micro-batch"
         with self._user_code.running(phase):
             self._batches += self._processed(call)
+
+    def emit_late(self, rows: Sequence[LateRow]) -> None:
+        self._batches.append([*rows])
 
     def end_batch(self) -> None:
         """Call ``end_batch``, after the last slice."""
@@ -139,7 +143,10 @@ class BatchEngine(Engine):
         return made
 
     def take_batches(self) -> list[Any]:
-        """Return the output since the last call: batches of Arrow, and lists of `FailedRecord`."""
+        """Return the output since the last call.
+
+        It is batches of Arrow, and lists of `FailedRecord` and of `LateRow`.
+        """
         made, self._batches = self._batches, []
         self.counters.rows_out += sum(map(len, made))
         return made

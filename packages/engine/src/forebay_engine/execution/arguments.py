@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import attrs
 
+from forebay_engine.execution.late_rows import LATE, PROCESS
+from forebay_engine.execution.record_methods import function_name, takes_context
 from forebay_engine.isolation.failed_record import DEFAULT_ERROR_LIMIT
 from forebay_engine.versions import RestoreFrom
 from forebay_engine.versions.format.layout import escaped
@@ -135,11 +137,30 @@ def checked_error_limit(on_error: object, error_limit: object, uid: str) -> int 
     return error_limit
 
 
-def event_time_missing_error(uid: str) -> ConfigurationError:
-    """Return the error for lateness without event times."""
-    return ConfigurationError(
-        f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"
-    )
+def event_time_missing_error(uid: str, argument: str = "allowed_lateness=") -> ConfigurationError:
+    """Return the error for an argument that needs event times."""
+    return ConfigurationError(f"operator {uid!r}: {argument} goes with event_time=, a column")
+
+
+def checked_late(late: Any, event_time: object, uid: str) -> str:
+    """Return what becomes of late rows: one of `LATE`."""
+    if late not in LATE:
+        raise ConfigurationError(
+            f'operator {uid!r}: late is "process", "drop" or "column", not {late!r}'
+        )
+    if late != PROCESS and event_time is None:
+        raise event_time_missing_error(uid, f'late="{late}"')
+    return str(late)
+
+
+def check_event_time_used(fn: Any, late: str, uid: str) -> None:
+    """Raise `ConfigurationError` for event times that neither ``fn`` nor ``late`` would use."""
+    if late == PROCESS and not takes_context(fn):
+        raise ConfigurationError(
+            f"operator {uid!r}: event_time= is for functions that get ctx, and "
+            f"{function_name(fn)} gets rows only; use .process, or let late= decide about rows "
+            "before the function"
+        )
 
 
 def checked_lateness(allowed_lateness: Any, uid: str) -> int:

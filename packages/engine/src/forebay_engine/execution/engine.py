@@ -70,6 +70,7 @@ from forebay_state_api.settings import EngineSettings
 
 if TYPE_CHECKING:
     from forebay_engine.execution.engine_interface import Entries
+    from forebay_engine.execution.late_rows import LateRow
     from forebay_engine.execution.loop_thread import LentLoop
     from forebay_engine.execution.record_methods import RecordMethod
     from forebay_engine.isolation.failed_record import ErrorRows
@@ -309,6 +310,11 @@ class Engine:
             self.counters.records += 1
             with self._user_code.running(broadcast.name):
                 broadcast.run(row)
+        self.scheduler.emit_unchecked()
+
+    def emit_late(self, rows: Sequence[LateRow]) -> None:
+        """Emit rows that describe late ones, between records."""
+        self.rows_out.extend(rows)
         self.scheduler.emit_unchecked()
 
     @contextmanager

@@ -31,6 +31,7 @@ from obstore.store import MemoryStore
 from forebay_engine.execution.batch_functions import WHOLE
 from forebay_engine.execution.engine import Engine
 from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
+from forebay_engine.execution.late_rows import COLUMN, DROP, PROCESS, LateRow
 from forebay_engine.execution.record_methods import timer_method
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics, commit_figures
 from forebay_engine.execution.task_clients import TaskClients, open_clients
@@ -85,7 +86,8 @@ class Subtask:
     backend's settings by its name (default: their defaults). ``retry_budget_s`` is
     `Opening.retry_budget_s`. ``compaction`` runs the jobs of the operator whose folder is
     ``operator`` below the state directory; without it the backend submits none. ``lateness_us`` is
-    how late the event times of each input may be, ``None`` without event times. Entering the
+    how late the event times of each input may be, ``None`` without event times, and ``late`` (of
+    `late_rows`) decides what callers do with rows for which `is_late` is true. Entering the
     context begins the version, opens the backend and calls the function's ``open``; it raises the
     errors of `OperatorVersions.begin` and `StateBackend.open`, after releasing everything.
     ``lend_loop`` lends the first coroutine of a plain method a loop, whose thread is to run the
@@ -114,6 +116,7 @@ class Subtask:
         compaction: CompactionService | None = None,
         operator: str = "",
         lateness_us: Sequence[int] | None = None,
+        late: str = PROCESS,
         error_rows: ErrorRows | None = None,
         subtask_metrics: SubtaskMetrics | None = None,
         lend_loop: Callable[[], LentLoop] | None = None,
@@ -138,6 +141,7 @@ class Subtask:
         self._compaction = compaction
         self._operator = operator
         self._lateness_us = lateness_us
+        self._late = late
         self._error_rows = error_rows
         self._lend_loop = lend_loop
         self._call_journal = self._new_call_journal(use=use_kept_answers)
@@ -210,14 +214,41 @@ class Subtask:
     def take_batches(self) -> list[Any]:
         """Return the batch function's output since the last call, as batches of Arrow.
 
-        A list of `FailedRecord` among them has the rows of a key that failed.
+        A list of `FailedRecord` among them has the rows of a key that failed, one of `LateRow` the
+        late rows.
         """
         return self._batch_engine.take_batches()
 
     def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
         """Record the latest event time of some rows of input ``side``, and how many were late."""
         self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
-        self.engine.counters.late_rows += late
+        counters = self.engine.counters
+        counters.late_rows += late
+        if self._late == DROP:
+            counters.late_rows_dropped += late
+
+    def is_late(self, at_us: int) -> bool:
+        """Return whether a row of this event time is late."""
+        return at_us <= self.watermark_us
+
+    @property
+    def processes_late(self) -> bool:
+        """Whether `process` gets late rows too; if not, `leave_out` gets them."""
+        return self._late == PROCESS
+
+    @property
+    def emits_late(self) -> bool:
+        """Whether a row is emitted for each late row."""
+        return self._late == COLUMN
+
+    def leave_out(self, rows: Iterable[Any], side: int = 0) -> None:
+        """Emit what describes late rows of input ``side``, unless they are dropped.
+
+        `saw_event_time` counts them.
+        """
+        if self.emits_late:
+            watermark_us = self.watermark_us
+            self.engine.emit_late([LateRow.of(row, side, watermark_us) for row in rows])
 
     @property
     def watermark_us(self) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
 from forebay_engine.isolation.checked_rows import CheckedRows
+from forebay_engine.isolation.json_rows import json_of, json_of_row
 from forebay_state_api.errors import (
     ForebayError,
     FunctionError,
@@ -62,8 +61,8 @@ class FailedRecord:
             type=type(error).__name__,
             message=encodable(str(error)),
             method=method,
-            key=encodable(key) if isinstance(key, str) else _json(key),
-            row=None if is_timer else _json(_named(given)),
+            key=encodable(key) if isinstance(key, str) else json_of(key),
+            row=None if is_timer else json_of_row(given),
             timer=given if is_timer else None,
             line=line_of_user_code(error),
         )
@@ -103,29 +102,3 @@ def line_of_user_code(error: BaseException) -> str | None:
     own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
     last = (own or frames)[-1]
     return encodable(f"{last.filename}:{last.lineno} in {last.name}")
-
-
-def _named(row: Any) -> Any:
-    """Return a row as a dict by its columns, if it has names."""
-    fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
-    return dict(zip(fields, row, strict=True)) if fields else row
-
-
-def _json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=True)
-
-
-def _plain(value: Any) -> Any:
-    """Return ``value`` in the forms of JSON that Spark's ``from_json`` reads."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {
-            key if isinstance(key, str) else str(key): _plain(one) for key, one in value.items()
-        }
-    if isinstance(value, list | tuple):
-        named = _named(value)
-        return _plain(named) if isinstance(named, dict) else [_plain(one) for one in value]
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -20,6 +20,7 @@ from forebay_engine.execution.arguments import (
     event_time_missing_error,
     is_count,
 )
+from forebay_engine.execution.late_rows import PROCESS
 from forebay_engine.versions import Checkpoint, RestoreFrom
 from forebay_engine.versions.format.keyed_by import UNKNOWN, KeyedBy
 from forebay_engine.versions.format.layout import escaped
@@ -55,6 +56,8 @@ class KeyedOptions:
     """The column of event times."""
     lateness_us: int = 0
     """The allowed lateness of rows, in µs."""
+    late: str = PROCESS
+    """The action for late rows."""
     error_limit: int | None = None
     """The failed records that a subtask accepts; ``None`` if each fails the micro-batch."""
     error_column: str = ERROR_COLUMN
@@ -328,6 +331,7 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
         "state_dir",
         "new_state",
         "restore",
+        "late",
         "error_limit",
         "error_column",
         "fire_at_end",

@@ -16,7 +16,6 @@ from forebay_engine.execution.identity import SubtaskIdentity
 from forebay_engine.execution.subtask import Subtask
 from forebay_spark_runtime.arrow.keys_in import canonical_column, keys_of_columns
 from forebay_spark_runtime.arrow.rows_in import (
-    INSTANTS,
     SLICE_ROWS,
     RowReader,
     UnreadableValueError,
@@ -24,6 +23,7 @@ from forebay_spark_runtime.arrow.rows_in import (
     shown,
 )
 from forebay_spark_runtime.arrow.spark_objects import DeclaredType
+from forebay_spark_runtime.event_time.event_times import EventTimes
 from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, PULSE, TIME_SHIFT, HiddenColumns
 from forebay_spark_runtime.worker_process.task_identity import moved_partitions_error
 from forebay_state_api.contract.backend import NO_TIME
@@ -80,6 +80,8 @@ class BatchInput:
         self._readers: list[RowReader] = []
         self._seen = 0
         self._group_rows: Any = None
+        positions = [position for position, _ in layout.event_times]
+        self.event_times = EventTimes(positions, single=layout.single)
 
     def now_us(self, batch: Any) -> int:
         """Return the micro-batch's time on a stream, in µs since the epoch.
@@ -142,32 +144,44 @@ class BatchInput:
         if self._layout.broadcast_order is not None and batch.column(0).null_count:
             self._feed_broadcast(batch, subtask)
             return
-        self._examine(batch, subtask)
+        batch = self.admitted(batch, subtask)
         feed = self._feed_one if self._layout.single else self._feed_two
         for start in range(0, batch.num_rows, SLICE_ROWS):
             part = batch.slice(start, SLICE_ROWS)
             feed(part, subtask)
             self._seen += part.num_rows
 
-    def note(self, batch: Any, subtask: Subtask) -> None:
-        """Check the keys of rows that are not read one by one, and count them.
+    def admitted(self, batch: Any, subtask: Subtask) -> Any:
+        """Return a batch without the late rows that the function does not get, and count its rows.
 
         Raises as `feed`.
         """
-        self._examine(batch, subtask)
-        self._seen += batch.num_rows
-
-    def _examine(self, batch: Any, subtask: Subtask) -> None:
         self._check_keys(batch)
+        late = self.event_times.note(batch, subtask)
+        if late is not None and not subtask.processes_late:
+            batch = self._left_out(batch, late.fill_null(False), subtask)  # noqa: FBT003 - Arrow's
         self._count_groups(batch)
-        for side, (position, _) in enumerate(self._layout.event_times):
-            self._see_event_times(batch, side, position, subtask)
+        return batch
 
-    def times_of(self, batch: Any, side: int, position: int) -> Any:
-        """Return the event times of one input, null in the rows of the other one."""
-        if self._layout.single:
-            return batch.column(position)
-        return pc.struct_field(batch.column(side), [position])
+    def _left_out(self, batch: Any, late: Any, subtask: Subtask) -> Any:
+        """Hand late rows to the subtask, if they are emitted, and return the other ones."""
+        if subtask.emits_late:
+            part = batch.filter(late)
+            for side in range(len(self._layout.keys)):
+                subtask.leave_out(self._rows_of(part, side), side)
+        return batch.filter(pc.invert(late))
+
+    def _rows_of(self, batch: Any, side: int) -> Iterator[Any]:
+        """Return the rows of one input."""
+        if not self._readers:
+            self._prepare(batch)
+        read = self._readers[side].rows
+        if not self._layout.single:
+            return self._of_side(batch.column(side), read)
+        try:
+            return read(batch.columns[: len(self._layout.names[0])])
+        except UnreadableValueError as error:
+            self._refuse_value(error, error.position)
 
     def group_rows(self) -> list[int]:
         """Return the rows so far of each key group of the subtask; empty without rows."""
@@ -177,18 +191,6 @@ class BatchInput:
         groups = group_numbers(batch) - self._task.range.start
         counts = np.bincount(groups, minlength=len(self._task.range))
         self._group_rows = counts if self._group_rows is None else self._group_rows + counts
-
-    def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
-        """Report the event times of one input to the subtask; nulls are ignored."""
-        times = self.times_of(batch, side, position).cast(INSTANTS).cast(pa.int64())
-        found = pc.min_max(times)
-        first, latest = found["min"].as_py(), found["max"].as_py()
-        if latest is None:
-            return
-        late = 0
-        if first <= (watermark_us := subtask.watermark_us):
-            late = pc.sum(pc.less_equal(times, watermark_us)).as_py()
-        subtask.saw_event_time(latest, side, late=late)
 
     def _prepare(self, batch: Any) -> None:
         kinds = batch.schema.types

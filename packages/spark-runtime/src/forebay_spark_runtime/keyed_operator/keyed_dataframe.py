@@ -21,8 +21,10 @@ from pyspark.sql.types import StructType
 
 from forebay_engine.execution.arguments import (
     ERROR_COLUMN,
+    check_event_time_used,
     checked_error_column,
     checked_error_limit,
+    checked_late,
     checked_restore,
 )
 from forebay_engine.execution.batch_functions import check_batch_function
@@ -32,15 +34,10 @@ from forebay_engine.execution.record_methods import (
     function_name,
     map_callable,
     record_methods,
-    takes_context,
 )
 from forebay_engine.versions import RestoreFrom
 from forebay_engine.versions.format.keyed_by import KeyedBy
-from forebay_spark_runtime.arrow.error_column import (
-    FAILED_RECORD,
-    refuse_not_null,
-    with_error_column,
-)
+from forebay_spark_runtime.arrow.describing_columns import with_describing_columns
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn, with_figures_column
 from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
 from forebay_spark_runtime.arrow.spark_objects import declared_types_of
@@ -366,6 +363,7 @@ def keyed(
     order_by: str | Sequence[str] | None = None,
     event_time: str | None = None,
     allowed_lateness: timedelta | float | None = None,
+    late: Literal["process", "drop", "column"] = "process",
     fire_at_end: bool | None = None,
     ticks: str | timedelta | None = None,
     new_state: bool = False,
@@ -400,6 +398,10 @@ def keyed(
         Default: no event time.
     :param allowed_lateness: how far the watermark stays behind the latest event time, as a
         timedelta or in seconds. Default: 0.
+    :param late: the action for a late row, whose event time is not after the watermark.
+        ``"process"`` passes it to the function, ``"drop"`` counts and drops it, and ``"column"``
+        emits a row for it: the struct ``late`` describes it, the other columns are null. Default:
+        ``"process"``.
     :param fire_at_end: whether the end of a bounded DataFrame fires all event-time timers, after
         its last row. Default: only if the state is dropped at the end, as without ``query=``.
         ``True`` is refused for a stream and in ``foreachBatch``.
@@ -452,6 +454,7 @@ def keyed(
         options,
         event_time=column,
         lateness_us=lateness_us,
+        late=checked_late(late, event_time, options.uid),
         error_limit=checked_error_limit(on_error, error_limit, options.uid),
         error_column=checked_error_column(error_column, on_error, who),
         fire_at_end=checks.checked_end(fire_at_end, df, options),
@@ -530,18 +533,20 @@ def _apply(
     )
     use_python_of_driver(session)
     record_methods(fn)
-    _check_event_time(fn, options)
+    if options.event_time is not None:
+        check_event_time_used(fn, options.late, options.uid)
     now_ms = time.time_ns() // 1_000_000
     started = query_listener.ask_this_batch(session, options.batch, options.uid)
     if started is not None:
         checkpoint, now_ms = started
         options = attrs.evolve(options, checkpoint=checkpoint)
     target = output_schema(session, schema, options.uid)
-    output = target.spark
-    if options.error_limit is not None:
-        who = f"operator {options.uid!r}"
-        refuse_not_null(target.spark, who)
-        output = with_error_column(target.spark, options.error_column, FAILED_RECORD, who)
+    output, described = with_describing_columns(
+        target.spark,
+        None if options.error_limit is None else options.error_column,
+        options.late,
+        f"operator {options.uid!r}",
+    )
     inputs = [_input(side, options.uid) for side in sides]
     refuse_uid_twice([one.df for one in inputs], options.uid)
     streams = first.df.isStreaming
@@ -555,6 +560,7 @@ def _apply(
         layout=_layout(keyed_sides, inputs),
         schema=target.arrow,
         output_schema=arrow_schema(output),
+        described=described,
         sent_schema=None if sent is None else arrow_schema(sent),
         types=target.types,
         time_zone=time_zone(session),
@@ -581,14 +587,6 @@ def _sent_schema(output: StructType, uid: str) -> StructType | None:
     """
     sent = with_figures_column(output, f"operator {uid!r}")
     return sent if FiguresColumn.fits(arrow_schema(sent)) else None
-
-
-def _check_event_time(fn: Any, options: KeyedOptions) -> None:
-    if options.event_time is not None and not takes_context(fn):
-        raise ConfigurationError(
-            f"operator {options.uid!r}: event_time= is for functions that get ctx, and "
-            f"{function_name(fn)} gets rows only; use .process"
-        )
 
 
 def _input(side: KeyedDataFrame | BroadcastDataFrame, uid: str) -> Input:

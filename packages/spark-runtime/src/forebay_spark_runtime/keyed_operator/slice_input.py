@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from forebay_engine.columns.keys import key_type
 from forebay_engine.columns.rows import Rows
-from forebay_spark_runtime.arrow.rows_in import INSTANTS
 from forebay_spark_runtime.keyed_operator.batch_input import (
     BatchInput,
     KeyedInputLayout,
@@ -55,8 +54,10 @@ class SliceInput:
 
         Raises `ConfigurationError` for a null or NaN key, and for one that Python cannot represent.
         """
-        late = self._late(batch, subtask)
-        self._input.note(batch, subtask)
+        batch = self._input.admitted(batch, subtask)
+        if not batch.num_rows:
+            return
+        late = self._input.event_times.is_late(batch, subtask)
         rows, keys = self._one(batch, late) if self._layout.single else self._two(batch, late)
         names = [self._layout.names[0][at] for at in self._layout.keys[0]]
         subtask.process_slice(rows, keys, names, group_numbers(batch))
@@ -80,17 +81,6 @@ class SliceInput:
             for pair in pairs
         ]
         return rows, keys
-
-    def _late(self, batch: Any, subtask: Subtask) -> Any:
-        """Return which rows are not after the watermark; ``None`` without event times."""
-        if not self._layout.event_times:
-            return None
-        times = [
-            self._input.times_of(batch, side, position)
-            for side, (position, _) in enumerate(self._layout.event_times)
-        ]
-        found = times[0] if len(times) == 1 else pc.coalesce(*times)
-        return pc.less_equal(found.cast(INSTANTS).cast(pa.int64()), subtask.watermark_us)
 
 
 def _one_of(columns: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from forebay_engine.execution.pickling import unpickled
 from forebay_engine.execution.record_methods import awaits_anything
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics, phase_figures
 from forebay_engine.isolation.failed_record import ErrorRows
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_spark_runtime.arrow.described_rows import DescribedRowWriter
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
 from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
@@ -59,7 +59,9 @@ class SubtaskJob:
     schema: Any
     """The declared output schema, a ``pa.Schema``."""
     output_schema: Any
-    """The output schema, with the column for errors if there is one."""
+    """The output schema, with the columns for errors and late rows, as far as there are any."""
+    described: tuple[type, ...] = ()
+    """The classes that these columns describe."""
     sent_schema: Any
     """The output schema with the column for figures; ``None`` if no figures are sent."""
     types: list[str]
@@ -152,12 +154,14 @@ class SubtaskJob:
     def _output(self, task: TaskIdentity, clock: PhaseClock) -> tuple[ErrorRows | None, TaskOutput]:
         rows_writer = self._writer(task)
         column = None if self.sent_schema is None else FiguresColumn(self.sent_schema)
+        writer: RowWriter | DescribedRowWriter = rows_writer
+        if self.described:
+            writer = DescribedRowWriter(rows_writer, self.output_schema, self.described)
+        output = TaskOutput(writer, column, clock)
         if self.options.error_limit is None:
-            return None, TaskOutput(rows_writer, column, clock)
+            return None, output
         checked_rows = partial(RowTests, rows_writer, self.schema)
-        error_rows = ErrorRows(self.options.error_limit, checked_rows)
-        failed_writer = FailedRowWriter(rows_writer, self.output_schema)
-        return error_rows, TaskOutput(failed_writer, column, clock)
+        return ErrorRows(self.options.error_limit, checked_rows), output
 
     def _writer(self, task: TaskIdentity) -> RowWriter:
         at = task.subtask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_spark_runtime.arrow.described_rows import DescribedRowWriter
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
 from forebay_state_api.metrics.phases import Phase, PhaseClock
 
@@ -20,7 +20,10 @@ class TaskOutput:
     """Makes the batches of one task and hands them to Spark."""
 
     def __init__(
-        self, writer: RowWriter | FailedRowWriter, column: FiguresColumn | None, clock: PhaseClock
+        self,
+        writer: RowWriter | DescribedRowWriter,
+        column: FiguresColumn | None,
+        clock: PhaseClock,
     ) -> None:
         """Without ``column`` no figures are sent."""
         self._writer = writer
@@ -36,11 +39,11 @@ class TaskOutput:
     def of_columns(self, made: Sequence[Any]) -> list[Any]:
         """Return the batches of what a batch function's subtask emitted.
 
-        It is batches of Arrow in the declared schema, and lists of `FailedRecord`.
+        It is batches of Arrow in the declared schema, and lists of `FailedRecord` and of `LateRow`.
         """
         with self.clock.during(Phase.OUTPUT):
             writer = self._writer
-            if isinstance(writer, FailedRowWriter):
+            if isinstance(writer, DescribedRowWriter):
                 made = [*map(writer.of_columns, made)]
             return [*made] if self._column is None else [*map(self._column.without_figures, made)]
 

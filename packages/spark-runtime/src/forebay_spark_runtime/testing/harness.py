@@ -79,6 +79,7 @@ class FunctionHarness(testing.FunctionHarness):
             function=self._function_name,
             uid=self._uid,
             error_column=None if self._error_limit is None else self._error_column,
+            late=self._late,
         )
         return self._output.checked
 

@@ -7,12 +7,9 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from forebay_engine.columns.outputs import Output
-from forebay_spark_runtime.arrow.error_column import (
-    FAILED_RECORD,
-    refuse_not_null,
-    with_error_column,
-)
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_engine.execution.late_rows import PROCESS
+from forebay_spark_runtime.arrow.described_rows import DescribedRowWriter
+from forebay_spark_runtime.arrow.describing_columns import with_describing_columns
 from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
@@ -26,12 +23,19 @@ class OutputRows:
     """Converts rows of one schema to the form in which the next operator would get them."""
 
     def __init__(
-        self, schema: Any, *, function: str, uid: str, error_column: str | None = None
+        self,
+        schema: Any,
+        *,
+        function: str,
+        uid: str,
+        error_column: str | None = None,
+        late: str = PROCESS,
     ) -> None:
         """Parse ``schema``, a DDL string or a ``StructType``.
 
         ``function`` and ``uid`` name the function and its operator in errors. ``error_column`` is
-        the name of the column for errors; ``None`` if there is none.
+        the name of the column for errors; ``None`` if there is none. ``late`` is the argument of
+        `keyed`.
         """
         declared = parsed_schema(_struct_of, schema, uid)
         arrow = declared.arrow
@@ -44,15 +48,14 @@ class OutputRows:
         )
         self._columns = arrow, function, declared.types
         self.check = RowTests(writer, arrow).check
-        self._writer: RowWriter | FailedRowWriter = writer
-        if error_column is not None:
-            who = f"operator {uid!r}"
-            refuse_not_null(declared.spark, who)
-            arrow = arrow_schema(
-                with_error_column(declared.spark, error_column, FAILED_RECORD, who)
-            )
-            self._writer = FailedRowWriter(writer, arrow)
-        shown = [*declared_types_of(declared.spark), None][: len(arrow)]
+        self._writer: RowWriter | DescribedRowWriter = writer
+        columns, classes = with_describing_columns(
+            declared.spark, error_column, late, f"operator {uid!r}"
+        )
+        if classes:
+            arrow = arrow_schema(columns)
+            self._writer = DescribedRowWriter(writer, arrow, classes)
+        shown = [*declared_types_of(declared.spark), *[None] * len(classes)][: len(arrow)]
         self._reader = RowReader(arrow.names, arrow.types, shown)
 
     def of_columns(self) -> Output:

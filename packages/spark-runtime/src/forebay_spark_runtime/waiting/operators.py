@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType
 
 from forebay_engine.execution.arguments import COLUMN, checked_error_column
-from forebay_spark_runtime.arrow.error_column import refuse_not_null
+from forebay_spark_runtime.arrow.describing_columns import refuse_not_null
 from forebay_spark_runtime.arrow.input_types import check_carried, check_readable, schema_of
 from forebay_spark_runtime.arrow.spark_objects import declared_types_of
 from forebay_spark_runtime.driver import query_listener, stored_operators

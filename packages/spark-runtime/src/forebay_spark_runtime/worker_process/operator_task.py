@@ -89,6 +89,7 @@ class OperatorTask:
             compaction=None if self._versions is None else self._compaction(),
             operator="" if task.query is None else operator_folder(task.query, options.uid),
             lateness_us=lateness_us,
+            late=options.late,
             error_rows=error_rows,
             subtask_metrics=self._subtask_metrics,
             lend_loop=lend_loop,

@@ -20,11 +20,11 @@ class EngineMetrics:
     )
     blocked_keys: int = metric("Records that wait for an earlier record of their key.")
     records: int = metric("Rows that the function got.", key="rows_in")
-    rows_out: int = metric("Rows that the function emitted.", key="rows_out")
+    rows_out: int = metric("Rows that the operator emitted.", key="rows_out")
     failed: int = metric("Records whose error became a row.", key="failed_records")
     late_rows: int = metric("Rows whose event time was not after the watermark.", key="late_rows")
     late_rows_dropped: int = metric(
-        "Rows for which `ctx.timers.drop_late` returned true.", key="late_rows_dropped"
+        'Rows dropped by `late="drop"` or `ctx.timers.drop_late`.', key="late_rows_dropped"
     )
     keys_touched: int = metric(
         "Keys whose state was written, or read from storage, in the state with the most such keys. "

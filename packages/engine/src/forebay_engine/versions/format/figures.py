@@ -51,6 +51,7 @@ COUNTS: Final[Mapping[str, str]] = {
     "restored_bytes": "RB",
     "failed_records": "FR",
     "late_rows": "LR",
+    "late_rows_dropped": "LD",
     "puts_and_lists": "P",
     "gets": "G",
     "timers_registered": "TR",

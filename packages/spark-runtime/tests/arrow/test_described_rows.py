@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from forebay_engine.isolation.failed_record import FailedRecord
-from forebay_spark_runtime.arrow.error_column import FAILED_RECORD
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter
+from forebay_spark_runtime.arrow.described_rows import DescribedRowWriter
+from forebay_spark_runtime.arrow.describing_columns import FAILED_RECORD
 from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.arrow.spark_types import arrow_schema
@@ -59,7 +59,7 @@ def batch_of(writer: RowWriter, schema: Any, rows: list[Any]) -> Any:
         elif not tests.add_usual([row]):
             tests.add([row])
     errors = pa.schema([*schema, ("error", pa.struct(list(ERROR)))])
-    (batch,) = FailedRowWriter(writer, errors).batches(tests.take(), 100)
+    (batch,) = DescribedRowWriter(writer, errors).batches(tests.take(), 100)
     batch.validate(full=True)
     return batch
 
