@@ -30,6 +30,7 @@ from forebay_spark_runtime.ticks_command import edit
 from forebay_state_api import (
     Calls,
     Clients,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     MapStateDescriptor,
@@ -95,12 +96,16 @@ class GreetUsers(KeyedProcessFunction):
         yield row.user, await ctx.call(greet, row.user, ctx.idempotency_key)
 
 
-class Numbered(KeyedBroadcastProcessFunction):
+class Numbered(KeyedBatchFunction, KeyedBroadcastProcessFunction):
     def open(self, context):
         self.numbers = context.get_broadcast_state(MapStateDescriptor("numbers", str, int))
 
     def process_element(self, row, ctx):
         yield row.user, self.numbers.get(row.user)
+
+    def process_batch(self, rows, ctx):
+        numbers = [10 * self.numbers.get(user) for user in rows["user"].to_pylist()]
+        return {"user": rows["user"], "n": numbers}
 
     def process_broadcast_element(self, row, ctx):
         self.numbers.put(row.user, row.n)
@@ -314,8 +319,13 @@ class Scenarios:
         """Each subtask gets the numbers of users from a second DataFrame."""
         df = self.spark.createDataFrame([("ann",), ("bob",)], "user string")
         numbers = self.spark.createDataFrame([("ann", 1), ("bob", 2)], SCHEMA)
-        both = keyed(df, "user", uid="numbered", parallelism=2).connect(broadcast(numbers))
-        return sorted(tuple(row) for row in both.process(Numbered(), SCHEMA).collect())
+        by_rows, by_columns = (
+            keyed(df, "user", uid=uid, parallelism=2).connect(broadcast(numbers))
+            for uid in ("numbered", "by_columns")
+        )
+        found = by_rows.process(Numbered(), SCHEMA)
+        found = found.union(by_columns.process_batch(Numbered(), SCHEMA))
+        return sorted(tuple(row) for row in found.collect())
 
     def calls(self):
         """Clients and retries, and a time limit for the record whose call gets no answer."""

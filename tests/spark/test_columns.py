@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from forebay_state_api import (
     ConfigurationError,
     KeyedBatchFunction,
     KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
     ValueStateDescriptor,
 )
 
@@ -265,10 +267,80 @@ def test_event_time_on_a_stream(stage):
     assert stage.rows(output) == [(5, False, None), (5, True, 5), (6, False, 5)]
 
 
-def test_a_broadcast_input_is_refused(spark):
-    df = spark.createDataFrame([], INPUT)
-    with pytest.raises(AttributeError, match="batch functions have no broadcast input"):
-        keyed(df, "user", uid="u").connect(broadcast(df)).process_batch(Late(), INPUT)
+class Gathered(KeyedBatchFunction, KeyedProcessFunction):
+    """Gathers numbers in a list until a timer."""
+
+    def open(self, context):
+        self.numbers = context.get_list_state(ListStateDescriptor("numbers", int))
+
+    def process_batch(self, rows, ctx):
+        self.numbers.add_many(ctx.groups, rows["n"])
+        ctx.timers.register_event_time_many(ctx.groups, pc.add(rows["at"], MINUTE))
+
+    def on_timers(self, at, ctx):
+        g = ctx.groups
+        total = [sum(one) for one in self.numbers.get_many(g).to_pylist()]
+        self.numbers.clear_many(g)
+        return {"user": g.keys["user"], "minute": pc.minute(at), "total": total}
+
+    def process_element(self, row, ctx):
+        self.numbers.add(row.n)
+        ctx.timers.register_event_time(row.at + timedelta(minutes=1))
+
+    def on_timer(self, at, ctx):
+        total = sum(self.numbers.get())
+        self.numbers.clear()
+        yield ctx.current_key, at.minute, total
+
+
+MINUTE = pa.scalar(timedelta(minutes=1), pa.duration("us"))
+
+
+@pytest.mark.parametrize("backend", [pytest.param("heap", marks=pytest.mark.slow), "lsm"])
+def test_lists_and_timers_at_restarts_that_change_the_face(stage, backend):
+    output = "user string, minute int, total long"
+    for batch in range(1, 5):
+        at = f"2024-05-01T10:{2 * batch - 1:02}:00Z"
+        stage.put(*[{"user": user, "n": batch, "at": at} for user in "abcde"])
+        stream = keyed(
+            stage.source("user string, n long, at timestamp"),
+            "user",
+            uid="gathered",
+            parallelism=1 + batch % 2,
+            event_time="at",
+            backend=backend,
+        )
+        method = stream.process if batch == 2 else stream.process_batch
+        stage.run(method(Gathered(), output))
+    wanted = [(user, minute, 3) for user in "abcde" for minute in (2, 4)]
+    assert stage.rows(output) == wanted
+
+
+class Limited(KeyedBatchFunction):
+    def open(self, context):
+        self.limit = context.get_broadcast_state(MapStateDescriptor("limit", str, int))
+        self.total = context.get_state(ValueStateDescriptor("total", int, default=0))
+
+    def process_broadcast_element(self, row, ctx):
+        self.limit.put(row.user, row.n)
+        yield row.user, row.n
+
+    def process_batch(self, rows, ctx):
+        total = ctx.groups.cumsum(rows["n"], self.total.get_many(ctx.groups))
+        self.total.put_many(ctx.groups, ctx.groups.last(total))
+        return {"user": rows["user"], "n": pc.min_element_wise(total, self.limit.get("all"))}
+
+
+@pytest.mark.parametrize("on_error", ["fail", "column"])
+def test_a_broadcast_input(spark, on_error):
+    df = spark.createDataFrame([("a", 1), ("a", 7), ("b", 2)], INPUT).coalesce(1)
+    limits = spark.createDataFrame([("all", 5)], INPUT)
+    first = keyed(df, "user", uid="u", parallelism=2, on_error=on_error)
+    out = first.connect(broadcast(limits)).process_batch(Limited(), INPUT)
+    rows = [("a", 1), ("a", 5), ("all", 5), ("all", 5), ("b", 2)]
+    assert sorted((row.user, row.n) for row in out.collect()) == rows
+    with pytest.raises(ConfigurationError, match="does not define process_broadcast_element"):
+        first.connect(broadcast(limits)).process_batch(Late(), INPUT)
 
 
 def test_for_each_batch(stage):

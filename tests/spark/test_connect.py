@@ -103,7 +103,7 @@ def test_an_imported_first_version(found):
 
 
 def test_a_broadcast_input(found):
-    assert found["broadcast"] == [["ann", 1], ["bob", 2]]
+    assert found["broadcast"] == [["ann", 1], ["ann", 10], ["bob", 2], ["bob", 20]]
 
 
 def test_calls_of_a_service(found):

@@ -19,7 +19,6 @@ from forebay_state_api import (
     FunctionError,
     KeyedBatchFunction,
     KeyedProcessFunction,
-    ListStateDescriptor,
     ReducingStateDescriptor,
     StateTtlConfig,
     UpdateType,
@@ -332,7 +331,7 @@ def test_state_is_not_used_after_the_call():
         def process_batch(self, rows, ctx):
             self.groups = ctx.groups
 
-        def end_batch(self, ctx):
+        def close(self):
             self.n.put_many(self.groups, 1)
 
     with (
@@ -400,10 +399,7 @@ def test_state_of_other_types():
 
 
 def test_what_cannot_run_is_refused_before_it_runs():
-    class Lists(KeyedBatchFunction):
-        def open(self, context):
-            context.get_list_state(ListStateDescriptor("l", int))
-
+    class Plain(KeyedBatchFunction):
         def process_batch(self, rows, ctx):
             """Never run."""
 
@@ -415,17 +411,17 @@ def test_what_cannot_run_is_refused_before_it_runs():
         def on_timer(self, at, ctx):
             """Never run."""
 
-    class Cut(Lists):
+    class Yields(Plain):
+        def on_timers(self, at, ctx):
+            yield {"at": at}
+
+    class Cut(Plain):
         slices = "row"
 
-    with (
-        FunctionHarness(Lists(), "user") as harness,
-        pytest.raises(ConfigurationError, match="is for functions of one row"),
-    ):
-        harness.process(rows(("a", 1)))
     for function, reason in (
         (Awaits(), "defines process_batch as async"),
-        (Timed(), "a batch function has no timers"),
+        (Yields(), "defines on_timers as async"),
+        (Timed(), r"defines on_timer, which is for \.process: define on_timers"),
         (Cut(), "slices is 'bounded' or 'micro-batch', not 'row'"),
         (lambda row, ctx: None, "is not a KeyedBatchFunction"),
     ):

@@ -76,7 +76,7 @@ class Batches:
     ) -> None:
         """``cuts`` is a seed; without it, or with ``whole``, each subtask gets one slice."""
         self.output: Final = output
-        self._key_names = key_names
+        self.key_names: Final = key_names
         self.cuts: Final = None if whole or cuts is None else random.Random(cuts)
         self.schemas: list[pa.Schema] = []
         """The columns of each input, in the running micro-batch."""
@@ -89,12 +89,25 @@ class Batches:
         return sorted({at for at in found if at < count})
 
     def feed(self, running: Subtask, records: Sequence[KeyedRow], cuts: Sequence[int]) -> list[Any]:
-        """Run the rows of a subtask, cut at positions; return the emitted rows."""
-        for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
-            if end > start:
-                self._feed(running, records[start:end])
+        """Run the rows of a subtask, cut at positions; return the emitted rows.
+
+        Of what it emits later, `rows` makes rows.
+        """
+        slices = [
+            one
+            for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True)
+            if (one := self._slice(running, records[start:end])) is not None
+        ]
+        for one, following in itertools.zip_longest(slices, slices[1:]):
+            if following is not None and running.reads_ahead:
+                running.read_ahead(*following)
+            running.process_slice(*one)
         running.end_batch()
-        return emitted(running.take_batches())
+        return emitted(running.take_rows())
+
+    def rows(self, taken: Sequence[Any]) -> list[Any]:
+        """Return what the subtask emitted later, as rows."""
+        return emitted(taken)
 
     def check_cuts(self, cut: Sequence[Any], whole: Sequence[Any], cuts: Sequence[int]) -> None:
         """Raise `AssertionError` if cuts change which rows are emitted.
@@ -104,19 +117,21 @@ class Batches:
         if not any(isinstance(row, FailedRecord) for row in (*cut, *whole)):
             _check_cuts(cut, whole, cuts)
 
-    def _feed(self, running: Subtask, given: Sequence[KeyedRow]) -> None:
+    def _slice(
+        self, running: Subtask, given: Sequence[KeyedRow]
+    ) -> tuple[Rows, list[Any], Any] | None:
+        """Return rows as the subtask takes them, after it has seen their event times."""
         records: list[KeyedRow] = []
         for side, some in itertools.groupby(given, key=lambda one: one.side):
             records += without_late(running, [*some], side)
         if not records:
-            return
+            return None
         late = [None if one.at_us is None else running.is_late(one.at_us) for one in records]
         parts = [*zip(*[_parts(one.key) for one in records], strict=True)]
         keys = [pa.array(part) for part in parts]
-        names = self._key_names or [f"key{at}" for at in range(len(keys))]
         groups = pa.array([one.group for one in records], pa.int64()).to_numpy()
         is_late = pa.array(late, pa.bool_()) if any(one is not None for one in late) else None
-        running.process_slice(self._rows(records, is_late), keys, names, groups)
+        return self._rows(records, is_late), keys, groups
 
     def _rows(self, records: Sequence[KeyedRow], is_late: Any) -> Rows:
         sides = [
@@ -144,7 +159,7 @@ def _part(row: Any, position: int) -> Any:
 
 
 def emitted(batches: Sequence[Any]) -> list[Any]:
-    """Return what a batch function's subtask emitted, as rows."""
+    """Return what `Subtask.take_rows` returned of a batch function, as rows."""
     rows: list[Any] = []
     for batch in batches:
         rows += batch if isinstance(batch, list) else as_rows(pa.Table.from_batches([batch]))

@@ -312,11 +312,11 @@ class FunctionHarness:
         """Return the rows of columns, or the rows given, after a look at their types."""
         from forebay_testing.batches import as_rows, as_table
 
-        given = [rows] if other is None else [rows, other]
-        tables = [as_table(one, self._uid) for one in given]
+        two = other is not None and not self._has_broadcast
+        tables = [as_table(one, self._uid) for one in ([rows, other] if two else [rows])]
         batches.schemas = [table.schema for table in tables]
         found = [as_rows(table) for table in tables]
-        return found[0], None if other is None else found[1]
+        return found[0], found[1] if two else other
 
     def tick(self, at: datetime) -> list[Any]:
         """Run a micro-batch without rows at a time; return the rows that due timers emit.
@@ -534,8 +534,9 @@ class FunctionHarness:
                 f"the harness takes a function, not {fn!r}; pass an instance, not the class"
             )
         by_columns = self._by_columns(fn)
-        self._inputs = _INPUTS if by_columns else len(record_methods(fn))
         self._has_broadcast = broadcast_method(fn) is not None
+        two = by_columns and not self._has_broadcast
+        self._inputs = _INPUTS if two else len(record_methods(fn)) or 1
         if self._job.event_time is not None:
             check_event_time_used(fn, self._late, self._uid)
         self._pickled = self._pickle(fn)

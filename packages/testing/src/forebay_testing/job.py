@@ -69,6 +69,9 @@ MICROSECOND: Final = timedelta(microseconds=1)
 if TYPE_CHECKING:
     from forebay_testing.batches import Batches
 
+_Parts = tuple[Sequence[KeyedRow], Callable[[Subtask], None], Sequence[Any], bool]
+"""The rows of a subtask, what is called before them, its broadcast rows, and whether they are the
+last ones of a bounded input."""
 _Tables = Callable[[StateDescriptor], tuple[TableSpec, Table]]
 """Opens the table of a state."""
 
@@ -219,24 +222,14 @@ class KeyedJob:
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
             cuts = [] if self.batches is None else self.batches.positions(len(mine))
-            whole = self._in_one_slice(function, number, mine, begun, now_us) if cuts else None
+            parts = mine, begun, broadcast, end
+            whole = self._in_one_slice(function, number, now_us, *parts) if cuts else None
             with self.subtask(function, number, now_us=now_us) as running:
                 if self._virtual is not None:
                     running.engine.scheduler.reads.execute_in(ReadsAtOnce(), instead=False)
                 running.subtask_metrics.group_rows = self._rows_of_groups(running, mine)
-                begun(running)
-                if broadcast:
-                    running.process_broadcast(broadcast)
-                if self.batches is None:
-                    self.feed(running, mine)
-                else:
-                    made = self.batches.feed(running, mine, cuts)
-                if end:
-                    running.end_event_time()
-                running.drain()
-                if self.batches is None:
-                    made = [*running.take_rows()]
-                elif whole is not None:
+                made = self._made(running, cuts, *parts)
+                if whole is not None and self.batches is not None:
                     self.batches.check_cuts(made, whole, cuts)
                 out += given_out(made)
                 if not crash:
@@ -246,19 +239,34 @@ class KeyedJob:
             self.batch_id += 1
         return out
 
-    def _in_one_slice(
+    def _in_one_slice(self, function: Any, number: int, now_us: int, *parts: *_Parts) -> list[Any]:
+        """Return what a batch function emits for uncut rows, without a commit."""
+        with self.subtask(function, number, now_us=now_us) as running:
+            return self._made(running, [], *parts)
+
+    def _made(  # noqa: PLR0917 - the parts of a micro-batch
         self,
-        function: Any,
-        number: int,
+        running: Subtask,
+        cuts: Sequence[int],
         mine: Sequence[KeyedRow],
         begun: Callable[[Subtask], None],
-        now_us: int,
+        broadcast: Sequence[Any],
+        end: bool,  # noqa: FBT001 - the same
     ) -> list[Any]:
-        """Return what a batch function emits for uncut rows, without a commit."""
-        assert self.batches is not None
-        with self.subtask(function, number, now_us=now_us) as running:
-            begun(running)
-            return self.batches.feed(running, mine, [])
+        """Run the rows of a subtask to their end; return what it emits."""
+        begun(running)
+        if broadcast:
+            running.process_broadcast(broadcast)
+        if self.batches is None:
+            self.feed(running, mine)
+            made = []
+        else:
+            made = self.batches.feed(running, mine, cuts)
+        if end:
+            running.end_event_time()
+        running.drain()
+        rest = running.take_rows()
+        return [*made, *rest] if self.batches is None else made + self.batches.rows(rest)
 
     def _rows_of_groups(
         self, running: Subtask, rows: Sequence[KeyedRow]
@@ -320,6 +328,7 @@ class KeyedJob:
             late=self.late,
             error_rows=self.error_rows,
             batch_output=None if self.batches is None else self.batches.output,
+            key_names=() if self.batches is None else self.batches.key_names,
         )
 
     def versions(self, storage: ObjectStorage | None = None) -> OperatorVersions:

@@ -1,4 +1,4 @@
-"""One call of a batch function: its rows, their groups, and who may use state meanwhile."""
+"""One call of a batch function: its rows, their groups, and what is read for it ahead."""
 
 from __future__ import annotations
 
@@ -19,17 +19,35 @@ from forebay_state_api.contract.columns import EncodedKeys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from forebay_engine.columns.ahead import CellsAhead
     from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.job.timers import TimeDomain
 
 
 class BatchCall:
-    """The rows of one call of ``process_batch``, by key."""
+    """The rows of one call of a batch function's method, by key."""
 
     def __init__(
-        self, rows: Rows, keys: Sequence[pa.Array], names: Sequence[str], key_groups: Any
+        self,
+        rows: Rows,
+        keys: Sequence[pa.Array],
+        names: Sequence[str],
+        key_groups: Any,
+        *,
+        method: str = "process_batch",
+        namespace: Any = None,
+        domain: TimeDomain | None = None,
     ) -> None:
-        """``keys`` are the key columns of all rows, ``key_groups`` their key groups in NumPy."""
+        """``keys`` are the key columns of all rows, ``key_groups`` their key groups in NumPy.
+
+        ``method`` is called, and begins in ``namespace``; ``domain`` is the kind of its timers.
+        """
         self.rows: Final = rows
+        self.method: Final = method
+        self.namespace: Final = namespace
+        self.domain: Final = domain
+        self.ahead: Final[dict[object, CellsAhead]] = {}
+        """State → its cells, if they are read ahead."""
         self._keys = [canonical(key, name) for key, name in zip(keys, names, strict=True)]
         self._names = names
         self._key_groups = key_groups
@@ -43,6 +61,17 @@ class BatchCall:
         for column, name in zip(groups.keys.columns, self._names, strict=True):
             check_text(column, name)
         return groups
+
+    @cached_property
+    def places(self) -> list[tuple[Any, int]]:
+        """The distinct keys as functions of one row have them, with their key groups."""
+        numbers = self._key_groups[self.groups.first_row_of_keys].tolist()
+        return [*zip(self.groups.python_keys(), numbers, strict=True)]
+
+    def distinct(self) -> tuple[list[pa.Array], Any]:
+        """Return the key columns of the distinct keys, and their key groups."""
+        first = self.groups.first_row_of_keys
+        return list(self.groups.keys.columns), self._key_groups[first]
 
     def encoded(self, codec: ValueCodec) -> EncodedKeys:
         """Return the distinct keys as they are stored; the same object each time."""
@@ -71,4 +100,36 @@ class BatchCall:
             [column.take(chosen) for column in self._keys],
             self._names,
             self._key_groups[positions],
+            method=self.method,
+            namespace=self.namespace,
+            domain=self.domain,
         )
+
+
+class SeenKeys:
+    """The distinct keys of the slices of a micro-batch, for ``end_batch``."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[list[pa.Array], Any]] = []
+
+    def add(self, call: BatchCall) -> None:
+        """Add the keys of a call."""
+        self._parts.append(call.distinct())
+
+    def call(self, names: Sequence[str]) -> BatchCall:
+        """Return the call of ``end_batch``, whose rows are the distinct keys.
+
+        ``names`` are those of the key columns, if they are known.
+        """
+        keys = [pa.array([], pa.int64()) for _ in names or ("",)]
+        numbers = np.zeros(0, np.int64)
+        if self._parts:
+            columns, groups = zip(*self._parts, strict=True)
+            keys = [pa.concat_arrays(parts) for parts in zip(*columns, strict=True)]
+            numbers = np.concatenate(groups)
+        names = names or [f"key{at}" for at in range(len(keys))]
+        rows = Rows(dict(zip(names, keys, strict=True)), len(numbers))
+        every = BatchCall(rows, keys, names, numbers, method="end_batch")
+        keys, numbers = every.distinct()
+        rows = Rows(dict(zip(names, keys, strict=True)), len(numbers))
+        return BatchCall(rows, keys, names, numbers, method="end_batch")

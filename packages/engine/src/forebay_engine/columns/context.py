@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from forebay_engine.columns.timers import BatchTimers
 from forebay_engine.timers.instants import instant
 from forebay_state_api.errors import StateAccessError
 
@@ -35,14 +36,24 @@ class BatchContext:
         """Take the context of ``open``, and the engine."""
         self._context = context
         self._engine = engine
+        self.timers = BatchTimers(context, engine.running_call)
+        """The clocks, and the timers of the keys of the call."""
 
     @property
     def groups(self) -> Groups:
-        """The rows of the call by key; the keys of all accesses to state."""
+        """The rows of the call by key; the keys of all accesses to state and timers."""
         call = self._engine.running_call()
         if call is None:
-            raise StateAccessError("ctx.groups belongs to a call of process_batch, and none runs")
+            raise StateAccessError(
+                "ctx.groups belongs to a call of process_batch, on_timers or end_batch, and none "
+                "runs"
+            )
         return call.groups
+
+    @property
+    def current_namespace(self) -> Any:
+        """The namespace of later accesses of this call; ``None`` unless one was set."""
+        return self._context.current_namespace
 
     @property
     def processing_time(self) -> datetime:
@@ -108,7 +119,6 @@ class BatchContext:
 
 _OF_RECORDS = {
     "current_key": "a batch function has ctx.groups.keys, the keys of all rows",
-    "timers": "a batch function has no timers; ctx.watermark and ctx.processing_time are its times",
     "collect": "a batch function returns its rows",
     "call": "a batch function is a plain method",
     "idempotency_key": "a batch function runs for many records",

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from forebay_engine.columns.aggregates import added_rows, aggregated, reduced, results
 from forebay_engine.columns.arrays import of_length
-from forebay_engine.columns.states import BatchState
-from forebay_state_api.codecs.columns import objects
+from forebay_engine.columns.states import BatchPointState
+from forebay_engine.columns.values import read_only_objects
 
 if TYPE_CHECKING:
     from forebay_engine.columns.groups import Groups
     from forebay_engine.columns.states import Cells
 
 
-class BatchMergingState(BatchState):
+class BatchMergingState(BatchPointState):
     """A state into which values of rows are added, key by key."""
 
     def add_many(self, groups: Groups, values: Any, *, where: Any = None) -> None:
@@ -133,6 +133,4 @@ def _array(values: list[Any]) -> Any:
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError, OverflowError):
-        array = objects(values)
-        array.flags.writeable = False
-        return array
+        return read_only_objects(values)

@@ -13,16 +13,21 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from forebay_engine.columns.ahead import CellsAhead
+from forebay_engine.columns.base import BatchState
 from forebay_engine.columns.values import ValueColumns, chosen, filled
 from forebay_engine.states.ttl import TtlPolicy
 from forebay_state_api.contract.columns import CellColumns
-from forebay_state_api.errors import ConfigurationError, StateAccessError
+from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from forebay_engine.columns.call import BatchCall
     from forebay_engine.columns.groups import Groups
     from forebay_engine.execution.declared_state import DeclaredState
     from forebay_engine.execution.engine_interface import StateHost
+    from forebay_state_api.contract.columns import EncodedKeys
 
 
 @attrs.define(eq=False)
@@ -59,22 +64,17 @@ class Staged:
         self.mask = None if self.mask is None else self.mask | mask
 
 
-class BatchState:
+class BatchPointState(BatchState):
     """The part of all point states: reads, writes and their checks."""
 
     def __init__(self, state: DeclaredState, host: StateHost, call: Callable[[], Any]) -> None:
-        """``call`` returns the running `BatchCall`, or ``None`` between calls."""
+        super().__init__(state, host, call)
         descriptor = state.descriptor
         self._spec: Final = state.spec
-        self._state: Final = state
-        self._host: Final = host
-        self._call: Final = call
         self._values: Final = ValueColumns(state.spec.value, descriptor.name)
-        self._what: Final = f"state {descriptor.name!r}"
         self._staged: dict[Any, Staged] = {}
-        self.namespace: Any = None
-        """The current namespace; the engine sets it."""
-        self.accesses = 0
+        self._namespace: Any = None
+        self._accesses = 0
         ttl = descriptor.ttl
         self._policy = None if ttl is None else TtlPolicy(ttl, host.now_us, host.scheduler.counters)
 
@@ -97,31 +97,28 @@ class BatchState:
         times = None if self._policy is None else np.zeros(count, np.int64)
         self._stage().write(Cells(nothing, np.zeros(count, bool), times), mask)
 
-    def __iter__(self) -> Any:
-        """Refuse to iterate: a state is read for ``ctx.groups``."""
-        raise TypeError(f"{self._what} has no iterator: get_many(ctx.groups) reads it")
-
-    def __getattr__(self, name: str) -> Any:
-        """Explain a method of the other face."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        known = ", ".join(one for one in dir(type(self)) if one.endswith("_many"))
-        raise AttributeError(
-            f"{self._what} of a batch function has no {name!r}; it has {known}. value(), get(), "
-            "update() and add() are of functions of one row",
-            name=name,
-            obj=self,
-        )
-
     # -- the engine's -----------------------------------------------------------------------------
 
+    def bind(self, namespace: Any) -> None:
+        self._namespace = namespace
+
     def discard(self) -> None:
-        """Forget what the call has staged, after a failure."""
         self._staged.clear()
 
-    def flush(self, call: BatchCall) -> int:
-        """Give what the call has staged to the table; return the number of keys."""
+    def count_accesses(self) -> None:
+        counted = self._state.state
+        if hasattr(counted, "accesses"):
+            counted.accesses = self._accesses
+
+    def ahead(self, call: BatchCall, executor: Executor) -> CellsAhead:
+        """Begin to read the cells of a later call's keys, in the default namespace."""
+        keys = call.encoded(self._host.key_codec)
+        read = executor.submit(self._state.guarded.get_columns, self._spec, None, keys)
+        return CellsAhead(keys, read)
+
+    def flush(self, call: BatchCall, following: BatchCall | None) -> int:
         written = 0
+        ahead = None if following is None else following.ahead.get(self)
         for namespace, staged in self._staged.items():
             if staged.written is None:
                 continue
@@ -134,6 +131,8 @@ class BatchState:
                 keys, made = keys.take(index), made.take(index)
             if len(keys):
                 self._state.guarded.apply_columns(self._spec, namespace, keys, made)
+                if ahead is not None and namespace is None:
+                    ahead.note_written(keys)
             written = max(written, len(keys))
         self._staged.clear()
         return written
@@ -141,31 +140,13 @@ class BatchState:
     # -- parts ------------------------------------------------------------------------------------
 
     def _running(self, groups: Any, method: str) -> BatchCall:
-        """Return the running call; refuse other threads, other groups, and times without one."""
-        import threading
-
-        call = self._call()
-        if call is None:
-            raise StateAccessError(
-                f"{method} of {self._what} outside process_batch: a state is used while "
-                "process_batch or end_batch runs, and not after it has returned"
-            )
-        if threading.get_ident() != call.thread:
-            raise StateAccessError(
-                f"{method} of {self._what} on thread {threading.current_thread().name!r}: a state "
-                "is used on the thread that calls process_batch; let the thread return its result"
-            )
-        if groups is not call.groups:
-            what = f"{type(groups).__name__} {groups!r:.100}"
-            raise ValueError(
-                f"{method} of {self._what} takes ctx.groups, the distinct keys of this call, not "
-                f"{what}; choose among them by where="
-            )
-        self.accesses += 1
-        return call  # type: ignore[no-any-return]  # the engine's
+        """Return the running call, as `Access.running` does; count an access."""
+        call = self._access.running(groups, method)
+        self._accesses += 1
+        return call
 
     def _stage(self) -> Staged:
-        return self._staged.setdefault(self.namespace, Staged())
+        return self._staged.setdefault(self._namespace, Staged())
 
     def _row_of(self, call: BatchCall) -> Callable[[int], int]:
         rows = call.groups.first_rows().to_numpy()
@@ -184,14 +165,25 @@ class BatchState:
         return staged.read if written is None else staged.read.merged(mask, written)
 
     def _loaded(self, call: BatchCall, staged: Staged) -> Cells:
-        keys = call.encoded(self._host.key_codec)
-        found = self._state.guarded.get_columns(self._spec, self.namespace, keys)
+        found = self._found(call)
         present = found.present
         if present is None:
-            present = np.ones(len(keys), bool)
+            present = np.ones(len(call.groups), bool)
         arrays = self._values.arrays(found.columns, found.present)
         cells = Cells(arrays, present, found.times)
         return cells if self._policy is None else self._after_ttl(cells, staged)
+
+    def _found(self, call: BatchCall) -> CellColumns:
+        """Return the stored cells of a call's keys."""
+        ahead = call.ahead.get(self) if self._namespace is None else None
+        return (
+            self._read(call.encoded(self._host.key_codec))
+            if ahead is None
+            else (ahead.current(self._read))
+        )
+
+    def _read(self, keys: EncodedKeys) -> CellColumns:
+        return self._state.guarded.get_columns(self._spec, self._namespace, keys)
 
     def _after_ttl(self, cells: Cells, staged: Staged) -> Cells:
         """Return what a read sees; stage the times that it renews and the cells that it drops."""
@@ -227,7 +219,7 @@ class BatchState:
         self._stage().write(Cells(arrays, np.ones(count, bool), times), mask)
 
 
-class BatchValueState(BatchState):
+class BatchValueState(BatchPointState):
     """A value for each key, as `ValueState` has it."""
 
     def __init__(self, state: DeclaredState, host: StateHost, call: Callable[[], Any]) -> None:

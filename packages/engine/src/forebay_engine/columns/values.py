@@ -18,7 +18,7 @@ from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.codecs.column_types import ColumnTypes
 from forebay_state_api.codecs.columns import Column, Texts, first_not_utf8, objects
 
-_ARROW: Final[Mapping[str, pa.DataType]] = {
+ARROW: Final[Mapping[str, pa.DataType]] = {
     "bool": pa.bool_(),
     "int64": pa.int64(),
     "float64": pa.float64(),
@@ -28,7 +28,7 @@ _ARROW: Final[Mapping[str, pa.DataType]] = {
 }
 OBJECT: Final = "object"
 """The kind of a column of Python objects."""
-_KIND_OF: Final = {arrow: kind for kind, arrow in _ARROW.items()}
+_KIND_OF: Final = {arrow: kind for kind, arrow in ARROW.items()}
 
 
 class Fields:
@@ -103,7 +103,7 @@ class ValueColumns:
             valid = present if valid is None else valid & present
         missing = None if valid is None or valid.all() else ~valid
         if isinstance(column.values, Texts):
-            return _text_array(column.values, missing, _ARROW[kind])
+            return _text_array(column.values, missing, ARROW[kind])
         if kind == "date":
             return pa.array(column.values.astype(np.int32), mask=missing).view(pa.date32())
         return pa.array(column.values, mask=missing)
@@ -111,7 +111,7 @@ class ValueColumns:
     def missing(self, count: int) -> list[Any]:
         """Return arrays of nulls."""
         return [
-            np.full(count, None, object) if kind == OBJECT else pa.nulls(count, _ARROW[kind])
+            np.full(count, None, object) if kind == OBJECT else pa.nulls(count, ARROW[kind])
             for kind in self.kinds
         ]
 
@@ -131,9 +131,8 @@ class ValueColumns:
         if not self.is_object:
             return array
         if self._hand_out is not None:
-            array = objects([None if one is None else self._hand_out(one) for one in array])
-        array.flags.writeable = False
-        return array
+            array = [None if one is None else self._hand_out(one) for one in array]
+        return read_only_objects(array)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -283,6 +282,13 @@ class ValueColumns:
         return tuple(_stored(*pair) for pair in zip(self.kinds, arrays, strict=True))
 
 
+def read_only_objects(values: Sequence[Any]) -> Any:
+    """Return an array of Python values that cannot be changed."""
+    array = objects(values)
+    array.flags.writeable = False
+    return array
+
+
 def chosen(mask: Any, new: Any, old: Any) -> Any:
     """Return ``new`` where a mask of NumPy is true, and ``old`` elsewhere."""
     if isinstance(new, np.ndarray):
@@ -310,7 +316,7 @@ def _is_single(values: Any) -> bool:
 
 def _as_kind(array: pa.Array, kind: str, what: str) -> pa.Array:
     """Return an array in the type of a column; refuse what the record face refuses."""
-    wanted, given = _ARROW[kind], array.type
+    wanted, given = ARROW[kind], array.type
     if given == wanted:
         return array
     fits = {

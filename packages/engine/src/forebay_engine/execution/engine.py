@@ -139,7 +139,7 @@ class Engine:
         self.scheduler, journal = self._make_scheduler(error_rows)
         self._methods = self._methods_of(function)
         self._timer_side = len(self._methods)
-        if (on_timer := timer_method(function)) is not None:
+        if (on_timer := self._timer_method_of(function)) is not None:
             self._methods.append(on_timer)
         self._user_code = UserCode(
             function_name(function), context, self.scheduler, self._name_of_side
@@ -230,6 +230,9 @@ class Engine:
     def _methods_of(self, function: Any) -> list[RecordMethod]:
         """Return the methods of the inputs."""
         return record_methods(function)
+
+    def _timer_method_of(self, function: Any) -> RecordMethod | None:
+        return timer_method(function)
 
     def _name_of_side(self, side: int) -> str:
         return self._methods[side].name

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
@@ -122,6 +122,9 @@ _OF_RECORDS = (
 """The classes of functions of one row."""
 
 
+_BROADCAST: Final = "process_broadcast_element"
+
+
 def awaits_anything(function: Any) -> bool:
     """Return whether a function declares that it may await more than state.
 
@@ -136,8 +139,10 @@ def awaits_anything(function: Any) -> bool:
 
 def broadcast_method(function: Any) -> RecordMethod | None:
     """Return the method for rows of the broadcast input; ``None`` without such an input."""
-    if isinstance(function, KeyedBroadcastProcessFunction):
-        return _rows_method("process_broadcast_element", function.process_broadcast_element)
+    if isinstance(function, KeyedBroadcastProcessFunction) or (
+        isinstance(function, KeyedBatchFunction) and hasattr(function, _BROADCAST)
+    ):
+        return _rows_method(_BROADCAST, getattr(function, _BROADCAST))
     return None
 
 

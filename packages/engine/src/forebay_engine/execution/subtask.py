@@ -28,11 +28,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import attrs
 from obstore.store import MemoryStore
 
-from forebay_engine.execution.batch_functions import WHOLE
+from forebay_engine.execution.batch_functions import WHOLE, has_timers
 from forebay_engine.execution.engine import Engine
 from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
 from forebay_engine.execution.late_rows import COLUMN, DROP, PROCESS, LateRow
-from forebay_engine.execution.record_methods import timer_method
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics, commit_figures
 from forebay_engine.execution.task_clients import TaskClients, open_clients
 from forebay_engine.journal.call_journal import CallJournal
@@ -93,7 +92,8 @@ class Subtask:
     ``lend_loop`` lends the first coroutine of a plain method a loop, whose thread is to run the
     subtask from then on, as `awaits_anything` says; without it there is the loop of this thread.
     Without ``use_kept_answers``, ``ctx.kept_call`` finds none of the answers that are kept.
-    With ``batch_output`` the function is a batch function: `process_slice` runs it.
+    With ``batch_output`` the function is a batch function: `process_slice` runs it, and
+    ``key_names`` are the names of its key columns.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class Subtask:
         lend_loop: Callable[[], LentLoop] | None = None,
         use_kept_answers: bool = True,
         batch_output: Output | None = None,
+        key_names: Sequence[str] = (),
     ) -> None:
         self.task = task
         self.subtask_metrics = subtask_metrics or SubtaskMetrics()
@@ -146,6 +147,7 @@ class Subtask:
         self._lend_loop = lend_loop
         self._call_journal = self._new_call_journal(use=use_kept_answers)
         self._batch_output = batch_output
+        self._key_names = key_names
         self._seen_us: dict[int, int] = {}
         self._clocks: TimerClocks | None = None
         self._making: TaskVersion | None = None
@@ -194,12 +196,19 @@ class Subtask:
         with self.subtask_metrics.clock.during(Phase.FUNCTION):
             self.engine.process_broadcast(rows)
 
-    def process_slice(
-        self, rows: Rows, keys: Sequence[Any], names: Sequence[str], key_groups: Any
-    ) -> None:
+    def process_slice(self, rows: Rows, keys: Sequence[Any], key_groups: Any) -> None:
         """Run a batch function over a slice, as `BatchEngine.process_slice` does."""
         with self.subtask_metrics.clock.during(Phase.FUNCTION):
-            self._batch_engine.process_slice(rows, keys, names, key_groups)
+            self._batch_engine.process_slice(rows, keys, key_groups)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the batch function's states may wait for storage, so that `read_ahead` helps."""
+        return self._batch_engine.reads_ahead
+
+    def read_ahead(self, rows: Rows, keys: Sequence[Any], key_groups: Any) -> None:
+        """Begin to read the state of the slice after the next one that is processed."""
+        self._batch_engine.read_ahead(rows, keys, key_groups)
 
     def end_batch(self) -> None:
         """Call the batch function's ``end_batch``, after the last slice."""
@@ -210,14 +219,6 @@ class Subtask:
     def takes_all_at_once(self) -> bool:
         """Whether the batch function gets all rows of a micro-batch in one slice."""
         return bool(self._function.slices == WHOLE)
-
-    def take_batches(self) -> list[Any]:
-        """Return the batch function's output since the last call, as batches of Arrow.
-
-        A list of `FailedRecord` among them has the rows of a key that failed, one of `LateRow` the
-        late rows.
-        """
-        return self._batch_engine.take_batches()
 
     def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
         """Record the latest event time of some rows of input ``side``, and how many were late."""
@@ -279,7 +280,10 @@ class Subtask:
         return self.engine.rows_ready
 
     def take_rows(self) -> Sequence[Any]:
-        """Return the rows emitted since the last call, as the function made them."""
+        """Return the rows emitted since the last call, as the function made them.
+
+        Of a batch function it is what `BatchEngine.take_rows` returns.
+        """
         return self.engine.take_rows()
 
     def drain(self) -> None:
@@ -531,11 +535,12 @@ class Subtask:
             return Engine
         from forebay_engine.columns.engine import BatchEngine  # needs numpy and pyarrow
 
-        return partial(BatchEngine, output=self._batch_output)
+        return partial(BatchEngine, output=self._batch_output, key_names=self._key_names)
 
     def _times(self) -> TimerClocks | None:
         """Return the clocks, if there are timers or event times."""
-        if timer_method(self._function) is None and self._lateness_us is None:
+        timers = has_timers(self._function, by_columns=self._batch_output is not None)
+        if not timers and self._lateness_us is None:
             return None
         return times_of(self._making, now_us=self._now_us, lateness_us=self._lateness_us)
 

@@ -30,6 +30,7 @@ from forebay_engine.execution.arguments import (
 from forebay_engine.execution.batch_functions import check_batch_function
 from forebay_engine.execution.pickling import pickled_function
 from forebay_engine.execution.record_methods import (
+    broadcast_method,
     flat_map_callable,
     function_name,
     map_callable,
@@ -307,10 +308,9 @@ class BroadcastConnectedDataFrame:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            of_batches = name == "process_batch"
-            reason = "batch functions have no broadcast input, and " if of_batches else ""
             raise AttributeError(
-                f"connect(broadcast(...)) has no {name!r}: {reason}.process makes a DataFrame",
+                f"connect(broadcast(...)) has no {name!r}: .process and .process_batch make a "
+                "DataFrame",
                 name=name,
                 obj=self,
             )
@@ -331,6 +331,23 @@ class BroadcastConnectedDataFrame:
                 "connect(broadcast(...)).process", "a KeyedBroadcastProcessFunction", fn
             )
         return _apply([self.keyed, self.broadcast], fn, schema)
+
+    def process_batch(self, fn: KeyedBatchFunction, schema: Schema) -> DataFrame:
+        """Apply a function of columns to the keyed input, with a method for broadcast rows.
+
+        :param fn: a `KeyedBatchFunction` that defines ``process_broadcast_element(row, ctx)``, as a
+            `KeyedBroadcastProcessFunction` does.
+        :param schema: the columns of the result.
+
+        Raises `ConfigurationError` for arguments that cannot work, before anything runs.
+        """
+        _check_batch(fn, "connect(broadcast(...)).process_batch")
+        if broadcast_method(fn) is None:
+            raise ConfigurationError(
+                f"{function_name(fn)} does not define process_broadcast_element(row, ctx), which "
+                "gets the rows of the broadcast input"
+            )
+        return _apply([self.keyed, self.broadcast], fn, schema, by_columns=True)
 
 
 def broadcast(df: DataFrame, *, order_by: str | Sequence[str] | None = None) -> BroadcastDataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,29 +43,74 @@ def _joined(batches: list[Any]) -> Any:
 
 
 class SliceInput:
-    """Passes slices to one subtask."""
+    """Passes slices to one subtask, and reads the state of the next one ahead."""
 
     def __init__(self, batch_input: BatchInput, layout: KeyedInputLayout) -> None:
         """``batch_input`` checks keys, and counts rows and event times."""
         self._input = batch_input
         self._layout = layout
+        self._following: Any = None
+        """The slice after the one that was yielded last, if its state is to be read ahead."""
+        self._given: tuple[Rows, list[Any], Any] | None = None
+        """The same slice, as the subtask takes it."""
+
+    def of(self, batches: Iterator[Any], limit: int | None, *, ahead: bool) -> Iterator[Any]:
+        """Yield the slices of batches, for `feed`; the rows of a broadcast input are one.
+
+        :param limit: the bytes of a slice, about; ``None`` makes one slice.
+        :param ahead: whether the next slice is known when one is fed, so that its state is read
+            ahead. Then two are in memory.
+        """
+        keyed = batches
+        if self._layout.broadcast_order is not None:
+            first = next(batches, None)
+            if first is not None and self._is_broadcast(first):
+                yield first
+            elif first is not None:
+                keyed = chain((first,), batches)
+        slices = slices_of(keyed, limit)
+        yield from self._with_next(slices) if ahead else slices
+
+    def _with_next(self, slices: Iterator[Any]) -> Iterator[Any]:
+        one = next(slices, None)
+        while one is not None:
+            self._following = next(slices, None)
+            following = self._following
+            yield one
+            one = following
 
     def feed(self, batch: Any, subtask: Subtask) -> None:
         """Process a slice.
 
         Raises `ConfigurationError` for a null or NaN key, and for one that Python cannot represent.
         """
-        batch = self._input.admitted(batch, subtask)
-        if not batch.num_rows:
+        if self._is_broadcast(batch):
+            self._input.feed(batch, subtask)
             return
+        given, self._given = self._given or self._read(batch, subtask), None
+        following, self._following = self._following, None
+        if following is not None:
+            self._given = self._read(following, subtask)
+            if len(self._given[0]):
+                subtask.read_ahead(*self._given)
+        if len(given[0]):
+            subtask.process_slice(*given)
+
+    def _is_broadcast(self, batch: Any) -> bool:
+        return self._layout.broadcast_order is not None and bool(batch.column(0).null_count)
+
+    def _read(self, batch: Any, subtask: Subtask) -> tuple[Rows, list[Any], Any]:
+        """Return the rows of a slice that the function gets, their keys and key groups."""
+        batch = self._input.admitted(batch, subtask)
         late = self._input.event_times.is_late(batch, subtask)
-        rows, keys = self._one(batch, late) if self._layout.single else self._two(batch, late)
-        names = [self._layout.names[0][at] for at in self._layout.keys[0]]
-        subtask.process_slice(rows, keys, names, group_numbers(batch))
+        two = len(self._layout.keys) > 1
+        rows, keys = self._two(batch, late) if two else self._one(batch, late)
+        return rows, keys, group_numbers(batch)
 
     def _one(self, batch: Any, late: Any) -> tuple[Rows, list[Any]]:
         names = self._layout.names[0]
-        columns = batch.columns[: len(names)]
+        single = self._layout.single
+        columns = batch.columns[: len(names)] if single else batch.column(0).flatten()
         rows = Rows(dict(zip(names, columns, strict=True)), batch.num_rows, late=late)
         return rows, [columns[at] for at in self._layout.keys[0]]
 

@@ -27,7 +27,7 @@ from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
-from forebay_spark_runtime.keyed_operator.slice_input import SliceInput, slices_of
+from forebay_spark_runtime.keyed_operator.slice_input import SliceInput
 from forebay_spark_runtime.keyed_operator.task_output import (
     OUTPUT_ROWS,
     TaskOutput,
@@ -94,18 +94,17 @@ class SubtaskJob:
         with loading(freeze) as loaded, _open(subtask, call):
             loaded()
             clock.switch(Phase.REST)
-            run = self._run_slices if self.by_columns else self._run_records
             batches = batch_input.ordered(first, source)
-            held = yield from run(call, subtask, batch_input, batches, output)
+            held = yield from self._run(call, subtask, batch_input, batches, output)
             call(subtask.drain)
-            last = [] if self.by_columns else output.batches(call(subtask.take_rows))
+            last = output.batches(call(subtask.take_rows))
             report = call(operator.commit, subtask)
         yield from output.handed_on([*held, *last])
         figures = {**report.figures, **phase_figures(clock)}
         yield from output.figures(task.subtask.subtask, figures)
         operator.finish()
 
-    def _run_records(
+    def _run(
         self,
         call: TaskCalls,
         subtask: Subtask,
@@ -118,12 +117,15 @@ class SubtaskJob:
         while call(subtask.fire_timers):
             yield from output.handed_on(held)
             held = output.batches(call(subtask.take_rows))
+        feed, batches = self._feed(subtask, batch_input, batches)
         for batch in batches:
             with output.clock.during(Phase.DECODE):
-                call(batch_input.feed, batch, subtask)
+                call(feed, batch, subtask)
             if subtask.rows_ready >= OUTPUT_ROWS:
                 yield from output.handed_on(held)
                 held = output.batches(call(subtask.take_rows))
+        if self.by_columns:
+            call(subtask.end_batch)
         if self.options.fire_at_end:
             call(subtask.end_event_time)
             while call(subtask.fire_timers):
@@ -131,25 +133,15 @@ class SubtaskJob:
                 held = output.batches(call(subtask.take_rows))
         return held
 
-    def _run_slices(
-        self,
-        call: TaskCalls,
-        subtask: Subtask,
-        batch_input: BatchInput,
-        batches: Iterator[Any],
-        output: TaskOutput,
-    ) -> Generator[Any, None, list[Any]]:
-        """Run the slices of ``batches``; return the output that was not handed on yet."""
-        held: list[Any] = []
+    def _feed(
+        self, subtask: Subtask, batch_input: BatchInput, batches: Iterator[Any]
+    ) -> tuple[Callable[[Any, Subtask], None], Iterator[Any]]:
+        """Return what feeds a batch to the subtask, and the batches or slices."""
+        if not self.by_columns:
+            return batch_input.feed, batches
         slices = SliceInput(batch_input, self.layout)
         limit = None if subtask.takes_all_at_once else self.options.settings["slice-bytes"]
-        for batch in slices_of(batches, limit):
-            with output.clock.during(Phase.DECODE):
-                call(slices.feed, batch, subtask)
-            yield from output.handed_on(held)
-            held = output.of_columns(call(subtask.take_batches))
-        call(subtask.end_batch)
-        return held + output.of_columns(call(subtask.take_batches))
+        return slices.feed, slices.of(batches, limit, ahead=subtask.reads_ahead)
 
     def _output(self, task: TaskIdentity, clock: PhaseClock) -> tuple[ErrorRows | None, TaskOutput]:
         rows_writer = self._writer(task)
@@ -157,7 +149,7 @@ class SubtaskJob:
         writer: RowWriter | DescribedRowWriter = rows_writer
         if self.described:
             writer = DescribedRowWriter(rows_writer, self.output_schema, self.described)
-        output = TaskOutput(writer, column, clock)
+        output = TaskOutput(writer, column, clock, by_columns=self.by_columns)
         if self.options.error_limit is None:
             return None, output
         checked_rows = partial(RowTests, rows_writer, self.schema)
@@ -191,6 +183,7 @@ class SubtaskJob:
             self.layout.lateness_us,
             error_rows,
             batch_output=self._batch_output(),
+            key_names=[self.layout.names[0][at] for at in self.layout.keys[0]],
         )
 
     def _batch_output(self) -> Output | None:

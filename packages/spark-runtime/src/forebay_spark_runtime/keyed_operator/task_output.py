@@ -24,28 +24,35 @@ class TaskOutput:
         writer: RowWriter | DescribedRowWriter,
         column: FiguresColumn | None,
         clock: PhaseClock,
+        *,
+        by_columns: bool = False,
     ) -> None:
-        """Without ``column`` no figures are sent."""
+        """Without ``column`` no figures are sent; ``by_columns`` is for batch functions."""
         self._writer = writer
         self._column = column
         self.clock: Final = clock
+        self._made = self._of_columns if by_columns else self._of_rows
 
-    def batches(self, rows: Sequence[Any]) -> list[Any]:
-        """Return the batches of some rows."""
+    def batches(self, taken: Sequence[Any]) -> list[Any]:
+        """Return the batches of what `Subtask.take_rows` has returned."""
         with self.clock.during(Phase.OUTPUT):
-            made = self._writer.batches(rows, OUTPUT_ROWS)
+            made = self._made(taken)
             return made if self._column is None else [*map(self._column.without_figures, made)]
 
-    def of_columns(self, made: Sequence[Any]) -> list[Any]:
-        """Return the batches of what a batch function's subtask emitted.
+    def _of_rows(self, rows: Sequence[Any]) -> list[Any]:
+        return self._writer.batches(rows, OUTPUT_ROWS)
 
-        It is batches of Arrow in the declared schema, and lists of `FailedRecord` and of `LateRow`.
-        """
-        with self.clock.during(Phase.OUTPUT):
-            writer = self._writer
-            if isinstance(writer, DescribedRowWriter):
-                made = [*map(writer.of_columns, made)]
-            return [*made] if self._column is None else [*map(self._column.without_figures, made)]
+    def _of_columns(self, taken: Sequence[Any]) -> list[Any]:
+        """Return batches in the declared schema as they are, and those of lists of rows."""
+        made: list[Any] = []
+        for one in taken:
+            if isinstance(one, list):
+                made += self._of_rows(one)
+            elif isinstance(self._writer, DescribedRowWriter):
+                made.append(self._writer.of_columns(one))
+            else:
+                made.append(one)
+        return made
 
     def handed_on(self, batches: list[Any]) -> Iterator[Any]:
         """Yield batches to Spark."""

@@ -60,6 +60,7 @@ class OperatorTask:
         error_rows: ErrorRows | None = None,
         *,
         batch_output: Output | None = None,
+        key_names: Sequence[str] = (),
     ) -> Subtask:
         """Return the subtask, not yet begun.
 
@@ -69,6 +70,7 @@ class OperatorTask:
         :param lateness_us: the allowed lateness of each input; ``None`` without event time.
         :param error_rows: what becomes of failed records; ``None`` means they fail the micro-batch.
         :param batch_output: makes the output of a batch function; ``None`` for other functions.
+        :param key_names: the names of the key columns of a batch function.
         """
         options, task = self._options, self._task
         settings = options.settings
@@ -95,6 +97,7 @@ class OperatorTask:
             lend_loop=lend_loop,
             use_kept_answers=settings["use-kept-answers"],
             batch_output=batch_output,
+            key_names=key_names,
         )
 
     def commit(self, subtask: Subtask) -> SubtaskReport:

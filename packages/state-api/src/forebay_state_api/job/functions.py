@@ -124,10 +124,10 @@ class KeyedBatchFunction(Function):
         """Return the output for some rows: a dict of arrays, rows, or a frame; or ``None``."""
 
     def end_batch(self, ctx: Any) -> Any:
-        """Return output after the last rows of a micro-batch, if there is any. No key is current.
+        """Return output after the last rows of a micro-batch; ``ctx.groups`` has all their keys."""
 
-        Fields of the function that `process_batch` has set are still there.
-        """
+    def on_timers(self, at: Any, ctx: Any) -> Any:
+        """Return output for a due timer of each key: ``at`` has their times."""
 
 
 def called(method: Any, *arguments: Any) -> Any:
