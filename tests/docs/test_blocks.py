@@ -1,7 +1,8 @@
 """Every block of every README and of the docs: Python runs, settings parse, commands exist.
 
 The Python blocks of a page are one program: they run in order, as a script, in an empty directory.
-A block whose first line is ``# not run: <reason>`` is compiled only. All pages run in this process;
+A block whose first line is ``# not run: <reason>`` is compiled only, and so is ``# needs <module>``
+where the module is not installed: ``tox -e docs`` has all of them. All pages run in this process;
 those that need a session use that of the tests, and are marked ``spark``. Those whose code on Spark
 is that of other pages or tests are slow; ``tox -e docs`` runs them, too.
 """
@@ -16,6 +17,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECKED = {"python", "toml", "sh", "yaml", "text", "mermaid", ""}
 NOT_RUN = "# not run: "
+NEEDS = re.compile(r"# needs (\w+)\n")
 INSTALL = re.compile(r"pip install '?(forebay-[a-z-]+)(?:\[([a-z,]+)\])?'?")
 
 
@@ -70,6 +73,12 @@ def all_of(language: str) -> list[Block]:
     return [block for page in pages() for block in blocks(page) if block.language == language]
 
 
+def is_run(text: str) -> bool:
+    needed = NEEDS.match(text)
+    is_there = needed is None or find_spec(needed[1]) is not None
+    return is_there and not text.startswith(NOT_RUN)
+
+
 def place(block: Block) -> str:
     return f"{block.page.relative_to(ROOT)}:{block.line}"
 
@@ -78,7 +87,7 @@ def program(page: Path) -> str:
     """Return the page's Python with its line numbers unchanged, so that traces name them."""
     lines: list[str] = []
     for block in blocks(page):
-        if block.language == "python" and not block.text.startswith(NOT_RUN):
+        if block.language == "python" and is_run(block.text):
             lines += [""] * (block.line - len(lines))
             lines += block.text.splitlines()
     return "\n".join(lines)
