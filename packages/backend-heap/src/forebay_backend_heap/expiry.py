@@ -32,10 +32,11 @@ GroupedKeys = Collection[tuple[Any, int]]
 
 def expired_in(
     shape: Shape, namespace: Any, cells: dict[Any, Any], keys: GroupedKeys, until_us: int
-) -> tuple[Changes, int]:
+) -> tuple[Changes, int, int]:
     """Remove content whose time is ``until_us`` or older from the cells of some keys.
 
-    Returns the changes made, and the oldest time that remains; `NEVER` if nothing remains.
+    Returns the changes made, the number of values, elements and entries that are gone, and the
+    oldest time that remains; `NEVER` if nothing remains.
     """
     if shape is Shape.LIST:
         return _in_lists(namespace, cells, keys, until_us)
@@ -52,37 +53,38 @@ def expired_in(
         elif time_us < oldest_us:
             oldest_us = time_us
     if not gone:
-        return Changes(), oldest_us
+        return Changes(), 0, oldest_us
     for key in gone:
         del cells[key]
     points = PointChanges([*gone], [*gone.values()], [ABSENT] * len(gone))
-    return Changes(points={namespace: points}), oldest_us
+    return Changes(points={namespace: points}), len(gone), oldest_us
 
 
 def _in_lists(
     namespace: Any, cells: dict[Any, Any], keys: GroupedKeys, until_us: int
-) -> tuple[Changes, int]:
+) -> tuple[Changes, int, int]:
     changes: dict[Any, ListChange] = {}
-    oldest_us = NEVER
+    removed, oldest_us = 0, NEVER
     for key, group in keys:
         elements = cells.get(key, ())
         live = [element for element in elements if element[0] > until_us]
         oldest_us = min([oldest_us, *(element[0] for element in live)])
         if len(live) == len(elements):
             continue
+        removed += len(elements) - len(live)
         changes[key] = ListChange(group, replaced=True, elements=list(live))
         if live:
             cells[key] = live
         else:
             del cells[key]
-    return Changes(lists={namespace: changes} if changes else {}), oldest_us
+    return Changes(lists={namespace: changes} if changes else {}), removed, oldest_us
 
 
 def _in_maps(
     namespace: Any, cells: dict[Any, Any], keys: GroupedKeys, until_us: int
-) -> tuple[Changes, int]:
+) -> tuple[Changes, int, int]:
     changes: dict[Any, MapChange] = {}
-    oldest_us = NEVER
+    removed, oldest_us = 0, NEVER
     for key, group in keys:
         entries = cells.get(key)
         if entries is None:
@@ -92,10 +94,11 @@ def _in_maps(
             del entries[address]
         oldest_us = min([oldest_us, *(entry[0] for entry in entries.values())])
         if gone:
+            removed += len(gone)
             changes[key] = MapChange(group, entries=dict.fromkeys(gone, ABSENT))
         if not entries:
             del cells[key]
-    return Changes(maps={namespace: changes} if changes else {}), oldest_us
+    return Changes(maps={namespace: changes} if changes else {}), removed, oldest_us
 
 
 def log_dropped(cells: int, spec: TableSpec, groups: KeyGroupRange) -> None:

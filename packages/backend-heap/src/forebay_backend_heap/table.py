@@ -152,7 +152,7 @@ class HeapTable(ResidentTable):
         if self._walk.is_clean(until_us):
             return 0
         self._resume()
-        wanted, changed = min(checks, self._groups.held), 0
+        wanted, removed = min(checks, self._groups.held), 0
         while wanted > 0:
             if self._groups.at_end:
                 self._groups.rewind(self.all_cells())
@@ -163,9 +163,9 @@ class HeapTable(ResidentTable):
                 break
             wanted -= len(keys)
             held = len(self)
-            changed += len(self._dropped(keys, until_us))
+            removed += self._dropped(keys, until_us)[1]
             self._groups.gone += held - len(self)
-        return changed
+        return removed
 
     def _passed(self) -> int:
         return max(0, self._groups.position - self._groups.gone)
@@ -207,22 +207,27 @@ class HeapTable(ResidentTable):
         return dropped
 
     def drop(self, keys: GroupedKeys, until_us: int, groups: KeyGroupRange) -> list[Section]:
-        dropped = self._dropped(keys, until_us)
+        dropped, _ = self._dropped(keys, until_us)
         if len(dropped):
             log_dropped(len(dropped), self.spec, groups)
         return [encode(self.spec, op, block, groups) for op, block in dropped.blocks()]
 
-    def _dropped(self, keys: GroupedKeys, until_us: int) -> WriteBuffer:
-        """Remove expired content; return the changes, which are already applied."""
-        dropped = WriteBuffer()
+    def _dropped(self, keys: GroupedKeys, until_us: int) -> tuple[WriteBuffer, int]:
+        """Remove expired content; return the changes, which are already applied, and their number.
+
+        Values, elements and entries are counted.
+        """
+        dropped, removed = WriteBuffer(), 0
         for namespace, space in self._spaces.items():
             held = len(space.cells)
-            changes, oldest_us = expired_in(self.spec.shape, namespace, space.cells, keys, until_us)
+            found = expired_in(self.spec.shape, namespace, space.cells, keys, until_us)
+            changes, gone, oldest_us = found
+            removed += gone
             self.removed += held - len(space.cells)
             self._walk.saw(oldest_us)
             dropped.add(changes)
             self.pending.add(changes)
-        return dropped
+        return dropped, removed
 
     def settled(self) -> None:
         self.pending = WriteBuffer()

@@ -36,6 +36,8 @@ class Swept:
     """Sorted cells that remove the expired content."""
     cursor: int
     """The address at which the next sweep begins."""
+    removed: int
+    """The number of values, elements and entries that have expired."""
 
 
 class Sweep:
@@ -46,6 +48,7 @@ class Sweep:
         self._spec: Final = spec
         self._newest: Final = NewestCells(reads)
         self._until_us: Final = until_us
+        self._removed = 0
 
     def run(self, cursor: int, checks: int) -> Swept:
         """Begin at ``cursor``, wrap around to the lowest address, and end before ``cursor``."""
@@ -61,7 +64,7 @@ class Sweep:
             if checked >= checks:
                 break
         changes = Cells.concat(found).sorted() if found else None
-        return Swept(changes, 0 if start >= END else start)
+        return Swept(changes, 0 if start >= END else start, self._removed)
 
     def _cells(self, start: int, high: int, checks: int) -> tuple[Sequence[Lane], int]:
         """Return about ``checks`` cells from ``start`` on, by lane, and the address after them."""
@@ -84,6 +87,7 @@ class Sweep:
             return self._of_lists(lanes)
         found = [cells.take(self._expired_in(cells)) for _, cells in lanes]
         old = Cells.concat([NO_CELLS[True], *found])
+        self._removed += len(old)
         nothing = binary_array([b""] * len(old))
         kinds = np.full(len(old), CellKind.DELETE, np.uint8)
         times = np.zeros(len(old), np.int64)
@@ -119,11 +123,12 @@ class Sweep:
         return np.flatnonzero(expired(cells, until, stamped_lists=stamped))
 
     def _without_expired(self, parts: Sequence[tuple[TableSpec, bytes]]) -> bytes:
-        live = [
+        elements = [
             element
             for reader, value in parts
             for page in unpack_elements(reader, value, _PAGE)
             for element in page
-            if element[0] > self._until_us
         ]
+        live = [element for element in elements if element[0] > self._until_us]
+        self._removed += len(elements) - len(live)
         return pack_elements(self._spec, live)

@@ -176,7 +176,7 @@ class LsmTable(Table):
         if done.changes is None:
             return 0
         self.memtable.put(done.changes)
-        return len(done.changes)
+        return done.removed
 
     def _reads(self) -> Reads:
         """Return a reader of the table's current state."""
