@@ -47,7 +47,7 @@ def job(storage: ObjectStorage) -> KeyedJob:
 
 
 def test_the_doctor_finds_nothing(storage: ObjectStorage) -> None:
-    assert [finding.problem for finding in examine(storage)] == [""] * 6
+    assert [finding.problem for finding in examine(storage)] == [""] * 12
     assert storage.list() == []
 
 

@@ -110,7 +110,7 @@ def test_the_commands_say_so_in_a_line(job: KeyedJob, server: StandIn) -> None:
 
 def test_the_doctor_finds_that_and_nothing_else(storage: ObjectStorage) -> None:
     *others, deletion = examine(storage)
-    assert [finding.problem for finding in others] == [""] * 5
+    assert [finding.problem for finding in others] == [""] * 11
     assert "could not delete" in deletion.problem
     assert deletion.promise == "a deleted object is gone"
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 _RIVALS: Final = 8
+_NEIGHBOURS: Final = ("a", "b-c", "b/1/x", "b/2", "bb/1", "c")
+"""Names below a folder, sorted, some of which begin like another one's folder."""
+_OUTSIDE: Final = ("../a", "/a", "a/../b", "a//b", "a/", "")
 _CONTENT: Final = bytes(range(256))
 _FIRST: Final = "a/object"
 
@@ -44,11 +47,20 @@ def examine(storage: ObjectStorage) -> Iterator[ProbeFinding]:
         yield ProbeFinding("an object can be put", f"{_error_text(error)}; nothing else was probed")
         return
     try:
-        for promise, probe in _PROBES.items():
+        for promise, probe in PROBES.items():
             yield ProbeFinding(promise, _outcome(probe, folder))
     finally:
         with suppress(Exception):  # a finding already names the reason
             folder.delete([info.name for info in folder.list()])
+
+
+def probed(storage: ObjectStorage, promise: str) -> str:
+    """Probe one of `PROBES` in a storage's own folder; return the problem that was seen."""
+    try:
+        storage.put(_FIRST, _CONTENT)
+    except Exception as error:  # noqa: BLE001 - a plugin's storage may raise anything
+        return _error_text(error)
+    return _outcome(PROBES[promise], storage)
 
 
 def _outcome(probe: Callable[[ObjectStorage], str], folder: ObjectStorage) -> str:
@@ -106,6 +118,72 @@ def _one_winner(folder: ObjectStorage) -> str:
     return "" if folder.get("only/one") == contents[won.index(True)] else "a loser's bytes stayed"
 
 
+def _range_past_the_end(folder: ObjectStorage) -> str:
+    for start in (250, 256, 400):
+        with suppress(StorageError):
+            found = folder.get_ranges(_FIRST, [(start, 10)])
+            return f"10 bytes from {start} of 256 were answered with {sum(map(len, found))}"
+    return ""
+
+
+def _neighbours(folder: ObjectStorage) -> str:
+    below = _with_neighbours(folder)
+    found = [info.name for info in below.list()]
+    if found != [*_NEIGHBOURS]:
+        return f"{', '.join(_NEIGHBOURS)} were listed as {', '.join(found)}"
+    found = [info.name for info in below.list("b")]
+    return "" if found == ["b/1/x", "b/2"] else f"the list of b has {', '.join(found) or 'nothing'}"
+
+
+def _sizes_and_times(folder: ObjectStorage) -> str:
+    sizes = {"sizes/0": 0, "sizes/1": 1, "sizes/256": 256}
+    for name, size in sizes.items():
+        folder.put(name, _CONTENT[:size])
+    for info in folder.list("sizes"):
+        if info.size != sizes[info.name]:
+            return f"an object of {sizes[info.name]} bytes was listed with {info.size}"
+        if info.modified.utcoffset() is None:
+            return f"the time {info.modified} has no zone"
+    return ""
+
+
+def _pages(folder: ObjectStorage) -> str:
+    below = _with_neighbours(folder)
+    for after in ("", "a", "b", "b/1/x", "b0", "c"):
+        found, last = [], after
+        while True:
+            page = below.list_page(last)
+            found += [info.name for info in page.objects]
+            if page.is_last or not page.objects or len(found) > len(_NEIGHBOURS):
+                break
+            last = found[-1]
+        if found != [name for name in _NEIGHBOURS if name > after]:
+            return f"the pages after {after!r} have {', '.join(found) or 'nothing'}"
+    return ""
+
+
+def _folders(folder: ObjectStorage) -> str:
+    found = _with_neighbours(folder).list_folders()
+    return "" if found == ["b", "bb"] else f"instead of b and bb: {', '.join(found) or 'nothing'}"
+
+
+def _with_neighbours(folder: ObjectStorage) -> ObjectStorage:
+    below = folder.child("order")
+    for name in reversed(_NEIGHBOURS):
+        below.put(name, name.encode())
+    folder.put("order-by/d", b"")
+    return below
+
+
+def _names_outside(folder: ObjectStorage) -> str:
+    below = folder.child("inside")
+    for name in _OUTSIDE:
+        with suppress(ValueError):
+            below.put(name, b"")
+            return f"an object could be put as {name!r}"
+    return ""
+
+
 def _delete(folder: ObjectStorage) -> str:
     folder.delete([_FIRST, "never/was"])
     try:
@@ -115,11 +193,18 @@ def _delete(folder: ObjectStorage) -> str:
     return "a deleted object could be read"
 
 
-_PROBES: Final[dict[str, Callable[[ObjectStorage], str]]] = {
+PROBES: Final[dict[str, Callable[[ObjectStorage], str]]] = {
     "a get gives back what was put": _put_and_get,
     "ranges can be read": _ranges,
     "a list after a put shows it": _list_after_put,
     "put-if-absent has one winner": _one_winner,
     "a get after a put finds it, whatever was asked before": _get_after_miss,
+    "a range that ends past the object is an error": _range_past_the_end,
+    "a list is sorted, and has nothing of neighbouring folders": _neighbours,
+    "sizes are those of the objects, and times have a zone": _sizes_and_times,
+    "pages have every object once, in order, after any name": _pages,
+    "folders are those directly below": _folders,
+    "names that leave the folder are refused with a ValueError": _names_outside,
     "a deleted object is gone": _delete,
 }
+"""Promise → its probe, which returns the problem that it saw."""
