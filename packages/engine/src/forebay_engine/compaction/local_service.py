@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FindCompactor = Callable[[str], Compactor]
+"""Returns the compactor of a format, or raises `UnknownPluginError`."""
 
 _KEPT: Final = 256
 """Ended jobs that a service remembers; the result object answers for older ones."""

@@ -1,18 +1,7 @@
 """The hooks that a Forebay plugin may implement.
 
 A plugin is a module (or object) named by an entry point of the group ``forebay``; it implements
-any of these functions under the decorator `hookimpl`::
-
-    # pyproject.toml:  [project.entry-points.forebay]
-    #                  acme = "acme_forebay.plugin"
-    from forebay_state_api.plugins import hookimpl
-
-
-    @hookimpl
-    def forebay_state_backends():
-        from acme_forebay.backend import AcmeBackend
-
-        return AcmeBackend
+any of these functions under the decorator `hookimpl`, which this light module has.
 
 Every hook returns one named thing, a list or tuple of several, or ``None``. Each is called at most
 once in a process, when a thing of its kind is first used, so import heavy modules inside it. What
