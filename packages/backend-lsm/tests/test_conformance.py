@@ -26,7 +26,6 @@ from forebay_testing.backends.generations import GenerationTests
 from forebay_testing.backends.iterators import PAGES, IteratorTests
 from forebay_testing.backends.janitor_pass import ClearingTests
 from forebay_testing.backends.kinds import KindTests
-from forebay_testing.backends.machine import BatchMachine
 from forebay_testing.backends.migration import MigrationTests
 from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
 from forebay_testing.backends.order import OrderTests
@@ -349,13 +348,6 @@ class OnSlowStorage(OfLsm):
     @pytest.fixture
     def storage(self):
         return slow(memory_storage())
-
-    @pytest.fixture
-    def new_machine(self, new_job, forget):
-        def on_slow_storage(*descriptors, storage, **more):
-            return new_job(*descriptors, storage=slow(storage), **more)
-
-        return lambda: BatchMachine(on_slow_storage, forget)
 
 
 def slow(storage):

@@ -1,6 +1,7 @@
 """pytest plugin: the fixture ``harness``, once for each installed backend.
 
-It is loaded wherever forebay-testing is installed.
+It is loaded wherever forebay-testing is installed. After a run of a conformance kit it lists what
+the subjects do not claim.
 ``harness(fn, key_by=…, …)`` makes a `FunctionHarness` on the backend at hand and closes it after
 the test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the named backends only,
 ``pytest --forebay-late=1`` with ``late_answers=1``.
@@ -8,15 +9,20 @@ the test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
     from forebay_testing.harness import FunctionHarness
+
+
+NOT_CLAIMED: Final = "does not claim"
+"""Reasons of skipped tests of the conformance kits have these words."""
 
 
 class MakeHarness(Protocol):
@@ -76,3 +82,14 @@ def harness(forebay_backend: str, request: pytest.FixtureRequest) -> Iterator[Ma
     yield make
     for one in made:
         one.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the promises of the conformance kits that were not tested, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [str(report.longrepr[-1]) for report in skipped if isinstance(report.longrepr, tuple)]
+    counts = Counter(r.removeprefix("Skipped: ") for r in reasons if NOT_CLAIMED in r)
+    if counts:
+        terminalreporter.section("not claimed, and not tested")
+        for reason, count in sorted(counts.items()):
+            terminalreporter.line(f"{reason} ({count} {'tests' if count > 1 else 'test'})")

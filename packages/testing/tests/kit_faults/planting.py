@@ -28,23 +28,40 @@ class Fault:
 
 
 FAULTS: dict[str, Fault] = {}
+MISSED: dict[str, type[SqliteBackend]] = {}
+"""Backends with faults that the default kit does not find."""
 
 
 def caught_by(row: Row, case: str = "") -> Callable[[type], type]:
     """Plant the faults of a class: of a table if it is one, else of the backend."""
 
     def plant(broken: type) -> type:
-        backend = broken
-        if issubclass(broken, SqliteTable):
-            backend = with_table(broken)
-        elif issubclass(broken, SqliteScan):
-            backend = with_table(with_scan(broken))
-        backend.kept_databases = {}
         assert broken.__name__ not in FAULTS, "two faults of one name"
-        FAULTS[broken.__name__] = Fault(broken.__name__, backend, row, case)
+        FAULTS[broken.__name__] = Fault(broken.__name__, backend_of(broken), row, case)
         return broken
 
     return plant
+
+
+def missed(why: str) -> Callable[[type], type]:
+    """Plant a fault that no default row finds, and say why."""
+
+    def plant(broken: type) -> type:
+        assert why
+        MISSED[broken.__name__] = backend_of(broken)
+        return broken
+
+    return plant
+
+
+def backend_of(broken: type) -> type[SqliteBackend]:
+    backend = broken
+    if issubclass(broken, SqliteTable):
+        backend = with_table(broken)
+    elif issubclass(broken, SqliteScan):
+        backend = with_table(with_scan(broken))
+    backend.kept_databases = {}
+    return backend
 
 
 def with_table(table_class: type[SqliteTable]) -> type[SqliteBackend]:

@@ -55,7 +55,7 @@ class NeverForgets(dict):
         return self.get(key, default)
 
 
-@caught_by(FailureTests.test_scripts_that_fail_change_no_kind_of_state)
+@caught_by(FailureTests.test_a_failed_record_takes_back_what_it_wrote)
 class KeepsWritesThatWerePutBack(SqliteTable):
     def space(self, namespace):
         space = super().space(namespace)

@@ -96,12 +96,15 @@ class Database:
         for (part, value), time in zip(parts, times, strict=True):
             if part is None:
                 last = self.last(place) + 1 if last is None else last + 1
-                part = last.to_bytes(8, "big")
+                part = self.part(last)
             if value is None:
                 self.remove([*place, part])
             else:
                 rows.append([*place, part, group, time, value])
         self.connection.executemany("REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def part(self, number: int) -> bytes:
+        return number.to_bytes(8, "big")
 
     def clear(self, place: Sequence[Any]) -> None:
         self.run("DELETE FROM cells WHERE state = ? AND namespace = ? AND key = ?", place)
@@ -172,6 +175,7 @@ class SqliteBackend(StateBackend):
         "deltas": Setting("deltas", int, 6, "How many deltas a snapshot follows.", minimum=0)
     }
     kept_databases: ClassVar[dict[Any, Kept]] = {}
+    database_class: ClassVar[type[Database]] = Database
 
     def __init__(self, opening: Opening, database: Database) -> None:
         self.opening = opening
@@ -200,7 +204,7 @@ class SqliteBackend(StateBackend):
 
     @classmethod
     def loaded(cls, opening: Opening) -> Database:
-        database = Database()
+        database = cls.database_class()
         for file in cls.files_of(opening):
             for state, blocks in cls.read(opening, file).items():
                 own = [(description, cls.own(file, rows)) for description, rows in blocks]
@@ -381,7 +385,7 @@ class SqliteTable(Table):
     # -- reading ------------------------------------------------------------------------------
 
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
-        packed = [self.spec.key.pack_one(key) for _, key in keys]
+        packed = [self.packed_key(key) for _, key in keys]
         found: dict[bytes, bytes] = {}
         for start in range(0, len(packed), AT_ONCE):
             found |= self.values(namespace, packed[start : start + AT_ONCE])
@@ -390,7 +394,7 @@ class SqliteTable(Table):
     def values(self, namespace: Any, packed: Sequence[bytes]) -> dict[bytes, bytes]:
         marks = ", ".join("?" * len(packed))
         where = f"state = ? AND namespace = ? AND part = x'' AND key IN ({marks})"
-        name = NAMESPACES.pack_one(namespace)
+        name = self.packed_namespace(namespace)
         select = f"SELECT key, value FROM cells WHERE {where}"
         return dict(self.database.run(select, [self.spec.name, name, *packed]))
 
@@ -425,7 +429,13 @@ class SqliteTable(Table):
             return self.spec.stored.unpack_one(packed)
 
     def place(self, namespace: Any, key: Any) -> list[Any]:
-        return [self.spec.name, NAMESPACES.pack_one(namespace), self.spec.key.pack_one(key)]
+        return [self.spec.name, self.packed_namespace(namespace), self.packed_key(key)]
+
+    def packed_key(self, key: Any) -> bytes:
+        return self.spec.key.pack_one(key)
+
+    def packed_namespace(self, namespace: Any) -> bytes:
+        return NAMESPACES.pack_one(namespace)
 
     def address(self, part: bytes) -> Any:
         entry = self.spec.user_key.unpack_one(part)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from .faults import FAULTS
+from .faults import FAULTS, MISSED
 
 pytestmark = pytest.mark.kit
 
@@ -90,6 +90,14 @@ def test_the_whole_kit_catches_them(tmp_path):
 @pytest.mark.timeout(900)
 def test_the_whole_kit_passes_without_a_fault(tmp_path):
     assert run(tmp_path, ["Whole"], KIT_WHOLE="1") == {"Whole": []}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", sorted(MISSED))
+def test_the_whole_kit_misses_what_is_said_to_be_missed(tmp_path, name):
+    """A fault that a new row finds belongs to the others, with that row."""
+    assert run(tmp_path, [name], KIT_WHOLE="1") == {name: []}
 
 
 def test_they_are_as_many_as_authors_are_told():

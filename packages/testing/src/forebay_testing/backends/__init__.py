@@ -13,8 +13,10 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
+    "alike_names",
     "cleanup",
     "columns",
+    "commit_results",
     "damage",
     "failing",
     "forks",
@@ -28,14 +30,19 @@ _PARTS = (
     "operator_state",
     "order",
     "overlapping",
+    "processes",
     "readers",
     "replay",
     "reporting",
+    "representations",
     "rescale",
     "search",
     "sorted_maps",
     "stored_cells",
+    "stored_limits",
     "subject",
+    "table_contents",
+    "table_versions",
     "tables",
     "timelines",
     "timers",
@@ -46,8 +53,10 @@ _PARTS = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
+from forebay_testing.backends.alike_names import AlikeNameTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.columns import ColumnTests, UnheldValueTests
+from forebay_testing.backends.commit_results import ObjectTests, ReportTests, UnchangedTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.failing import FailureTests
 from forebay_testing.backends.forks import ForkTests
@@ -61,12 +70,16 @@ from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
 from forebay_testing.backends.operator_state import OperatorStateTests
 from forebay_testing.backends.order import OrderTests
 from forebay_testing.backends.overlapping import OverlapTests
+from forebay_testing.backends.processes import AnotherProcessTests, LeakTests, WaitingTests
 from forebay_testing.backends.readers import ReaderTests
 from forebay_testing.backends.replay import ReplayTests
+from forebay_testing.backends.representations import RepresentationTests
 from forebay_testing.backends.rescale import RescaleTests
 from forebay_testing.backends.search import fresh_seed
 from forebay_testing.backends.sorted_maps import SortedMapTests
 from forebay_testing.backends.stored_cells import StoredCells
+from forebay_testing.backends.stored_limits import StoredLimitTests
+from forebay_testing.backends.subject import BackendSubject
 from forebay_testing.backends.tables import CommitTests, TableTests
 from forebay_testing.backends.timelines import TimelineTests
 from forebay_testing.backends.timers import TimerTests
@@ -89,6 +102,15 @@ class StateBackendTests(
     ColumnTests,
     UnheldValueTests,
     CommitTests,
+    ReportTests,
+    UnchangedTests,
+    ObjectTests,
+    StoredLimitTests,
+    AlikeNameTests,
+    RepresentationTests,
+    WaitingTests,
+    LeakTests,
+    AnotherProcessTests,
     IteratorTests,
     KindTests,
     KeysOfMapsTests,
@@ -118,4 +140,4 @@ class StateBackendTests(
     """Everything that a state backend has to do; see `forebay_testing`."""
 
 
-__all__ = ["PropertyTests", "StateBackendTests", "StoredCells", "fresh_seed"]
+__all__ = ["BackendSubject", "PropertyTests", "StateBackendTests", "StoredCells", "fresh_seed"]

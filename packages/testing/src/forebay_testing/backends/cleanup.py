@@ -25,7 +25,7 @@ from forebay_state_api.job.ttl import (
 )
 from forebay_testing.backends.subject import SECOND, BackendSubject, NewJob, skip_unless_claimed
 from forebay_testing.backends.ttl import DEFAULT, EMPTY, READS, TTL, WRITES, WRITTEN, states_with
-from forebay_testing.job import KeyedJob
+from forebay_testing.job import MICROSECOND, KeyedJob
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KEYS: Final = [f"key {n}" for n in range(20)]
@@ -111,7 +111,7 @@ class CleanupTests(BackendSubject):
     def test_what_lives_stays(self, cleaning: Any, way: str) -> None:
         job: KeyedJob = cleaning(*WAYS[way])
         job.scripts([(key, WRITES) for key in KEYS])
-        job.clock.advance(TTL - SECOND)
+        job.clock.advance(TTL - MICROSECOND)
         for number in range(_MANY):
             _write_others(job, number)
         job.restart()

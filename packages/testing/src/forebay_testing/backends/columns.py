@@ -20,16 +20,14 @@ from forebay_state_api.codecs.columns import Column
 from forebay_state_api.contract.backend import Opening, StateBackend, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges
 from forebay_state_api.contract.columns import CellColumns, EncodedKeys
-from forebay_state_api.contract.files import ParentState
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ColumnValueError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.keys import KeyGroupRange
 from forebay_testing.backends.search import Search
-from forebay_testing.backends.subject import BackendSubject, memory_storage
+from forebay_testing.backends.table_versions import GROUPS, NewVersions, OverVersions, Versions
 
-GROUPS: Final = 8
 VALUES: Final[Sequence[tuple[Any, list[Any]]]] = [
     (int, [0, -1, 127, 128, -33, 1 << 40, (1 << 63) - 1, -(1 << 63)]),
     (float, [0.0, -0.0, 1.5, float("inf"), 1e300, 5e-324]),
@@ -49,77 +47,13 @@ VALUES: Final[Sequence[tuple[Any, list[Any]]]] = [
     (None, [1, "a", (1, 2), [3]]),
 ]
 """Declared types, with values of them."""
+_MORE: Final[Mapping[Any, list[Any]]] = {float: [float("nan"), float("-inf")]}
 TTL: Final = StateTtlConfig(timedelta(days=1))
 
 
 def group_of(key: str) -> int:
     """Return the key group of a key, by a rule that is easy to follow."""
     return sum(key.encode()) % GROUPS
-
-
-class Versions:
-    """The versions of one operator, of which each opens the one before."""
-
-    def __init__(self, backend_class: type[StateBackend], options: Mapping[str, Any]) -> None:
-        self._class = backend_class
-        self._options = options
-        self._storage = memory_storage()
-        self._version = 0
-        self._parents: list[ParentState] = []
-
-    def open(self, groups: KeyGroupRange | None = None) -> StateBackend:
-        """Open the newest version, or a part of it, in a process that has kept nothing."""
-        groups = groups or KeyGroupRange(0, GROUPS - 1)
-        opening = Opening.outside_job(
-            self._storage,
-            "operator",
-            groups,
-            self._options,
-            version=self._version,
-            parents=[part for one in self._parents for part in _clipped(one, groups)],
-        )
-        return self._class.open(opening)
-
-    def commit(self, *parts: tuple[KeyGroupRange, StateBackend, Sequence[TableSpec]]) -> None:
-        """Commit the parts of the next version, and close them."""
-        described = {n: d for one in self._parents for n, d in one.descriptions.items()}
-        self._version += 1
-        made = []
-        for groups, backend, specs in parts:
-            state = backend.commit(self._version)
-            backend.installed(f"{self._version}-{groups}")
-            backend.close()
-            made.append(
-                ParentState(
-                    manifest_id=f"{self._version}-{groups}",
-                    range=groups,
-                    whole=True,
-                    files=state.files,
-                    meta=state.meta,
-                    descriptions=described | {spec.name: spec.description() for spec in specs},
-                )
-            )
-        self._parents = made
-
-
-def _clipped(parent: ParentState, groups: KeyGroupRange) -> list[ParentState]:
-    both = parent.range.intersection(groups)
-    if both is None:
-        return []
-    ranges = [(file, file.range.intersection(both)) for file in parent.files]
-    files = [attrs.evolve(file, range=own) for file, own in ranges if own is not None]
-    return [attrs.evolve(parent, range=both, whole=parent.range == groups, files=files)]
-
-
-class OverVersions(BackendSubject):
-    """Tests of tables over several versions."""
-
-    @pytest.fixture
-    def versions(
-        self, backend_class: type[StateBackend], backend_options: Mapping[str, Any]
-    ) -> Versions:
-        """Return versions of one operator."""
-        return Versions(backend_class, backend_options)
 
 
 class UnheldValueTests(OverVersions):
@@ -155,14 +89,12 @@ class ColumnTests(OverVersions):
     def empty(
         self,
         backend_class: type[StateBackend],
-        backend_options: Mapping[str, Any],
+        all_options: Mapping[str, Any],
         storage: ObjectStorage,
     ) -> Any:
         """An opened version 0."""
         groups = KeyGroupRange(0, GROUPS - 1)
-        backend = backend_class.open(
-            Opening.outside_job(storage, "operator", groups, backend_options)
-        )
+        backend = backend_class.open(Opening.outside_job(storage, "operator", groups, all_options))
         yield backend
         backend.close()
 
@@ -283,6 +215,22 @@ class ColumnTests(OverVersions):
         _write(table, spec, many)
         assert _read(table, spec, [*many]) == [*many.values()]
 
+    def test_values_of_each_type_survive_a_commit(self, versions: Versions) -> None:
+        """By columns, by single cells and in an export; with NaN, which equals nothing."""
+        kinds = [(declared, [*values, *_MORE.get(declared, [])]) for declared, values in VALUES]
+        specs = [_spec(declared, name=f"v{n}") for n, (declared, _) in enumerate(kinds)]
+        cells = [{f"key {at}": one for at, one in enumerate(values)} for _, values in kinds]
+        with versions.writing(*specs) as tables:
+            for table, spec, written in zip(tables, specs, cells, strict=True):
+                _write(table, spec, written)
+        with versions.reading(*specs) as tables:
+            for table, spec, written in zip(tables, specs, cells, strict=True):
+                expected = repr([*written.values()])
+                assert repr(_read(table, spec, [*written])) == expected
+                assert repr(_read_cells(table, [*written])) == expected
+                found = _exported(table, spec)
+                assert repr([found[None, key] for key in written]) == expected
+
     def test_what_was_not_committed_is_not_there(self, versions: Versions) -> None:
         spec = _spec(int)
         backend = versions.open()
@@ -296,10 +244,7 @@ class ColumnTests(OverVersions):
         backend.close()
 
     def test_programs_that_change_sides_keep_one_state(
-        self,
-        search: Search,
-        backend_class: type[StateBackend],
-        backend_options: Mapping[str, Any],
+        self, search: Search, new_versions: NewVersions
     ) -> None:
         """Columns or single cells in each version, one task or two, with deletes in between."""
 
@@ -310,7 +255,7 @@ class ColumnTests(OverVersions):
             drawn = random.Random(seed)
             ttl = drawn.choice([None, TTL])
             spec = _spec(tuple[int, str | None], ttl=ttl)
-            versions = Versions(backend_class, backend_options)
+            versions = new_versions()
             model: dict[Any, Any] = {}
             for number in range(drawn.randint(2, 7)):
                 by_columns = drawn.random() < 0.5

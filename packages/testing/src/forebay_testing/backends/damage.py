@@ -25,7 +25,8 @@ from forebay_state_api.job.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.storage import ForwardingStorage
-from forebay_testing.backends.subject import BackendSubject, NewJob, memory_storage
+from forebay_testing.backends.stored_cells import StoredCells
+from forebay_testing.backends.subject import BackendSubject, NewJob, NewStorage
 from forebay_testing.job import KeyedJob
 
 _KEYS = [f"key {number}" for number in range(12)]
@@ -34,6 +35,7 @@ _FLIPPED = (0.5, 0.0, 0.99)
 
 T = TypeVar("T")
 
+Objects = Callable[..., dict[str, bytes]]
 Damage = Mapping[str, bytes]
 """Name → the bytes that replace the object."""
 
@@ -116,8 +118,26 @@ class DamageTests(BackendSubject):
         return job
 
     @pytest.fixture
+    def objects_of(self, healthy: KeyedJob, stored_cells: StoredCells) -> Objects:
+        """Return a function that returns the objects to damage, as `_objects` does.
+
+        Below ``data`` these are the files that the fixture `stored_cells` names.
+        """
+        pieces = stored_cells.pieces(healthy.storage) if stored_cells.in_files else None
+
+        def some(version: int = 0, alike: int | None = None) -> dict[str, bytes]:
+            found = _objects(healthy.storage, version, alike)
+            return {n: d for n, d in found.items() if _is_damaged(n, pieces)}
+
+        return some
+
+    @pytest.fixture
     def check(
-        self, healthy: KeyedJob, new_job: NewJob, caplog: pytest.LogCaptureFixture
+        self,
+        healthy: KeyedJob,
+        new_job: NewJob,
+        new_storage: NewStorage,
+        caplog: pytest.LogCaptureFixture,
     ) -> Callable[[Iterable[Damage]], int]:
         """Open the state with each damage, and return the number of damages."""
         objects = _objects(healthy.storage)
@@ -127,7 +147,7 @@ class DamageTests(BackendSubject):
         def check(damages: Iterable[Damage]) -> int:
             count = 0
             for damage in damages:
-                storage = _NamesRequests(memory_storage())
+                storage = _NamesRequests(new_storage())
                 for name, data in (objects | dict(damage)).items():
                     storage.child(healthy.operator).put(name, data)
                 job = new_job(*_states(), storage=storage, parallelism=2, clock=healthy.clock)
@@ -147,10 +167,10 @@ class DamageTests(BackendSubject):
         return check
 
     def test_every_two_objects_exchanged(
-        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int], *, names_files: bool
+        self, objects_of: Objects, check: Callable[[Iterable[Damage]], int], *, names_files: bool
     ) -> None:
-        objects = _objects(healthy.storage, version=3, alike=2)
-        some = _objects(healthy.storage, version=3, alike=1)
+        objects = objects_of(version=3, alike=2)
+        some = objects_of(version=3, alike=1)
         pairs = [pair for pair in combinations(some, 2) if not all(map(_is_of_cells, pair))]
         if not self.thorough:
             neighbours = set(pairwise(some))
@@ -164,14 +184,14 @@ class DamageTests(BackendSubject):
         assert check({a: objects[b], b: objects[a]} for a, b in pairs)
 
     def test_every_object_emptied(
-        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+        self, objects_of: Objects, check: Callable[[Iterable[Damage]], int]
     ) -> None:
-        assert check({name: b""} for name in _objects(healthy.storage, version=3, alike=1))
+        assert check({name: b""} for name, data in objects_of(version=3, alike=1).items() if data)
 
     def test_every_object_cut(
-        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+        self, objects_of: Objects, check: Callable[[Iterable[Damage]], int]
     ) -> None:
-        objects = _objects(healthy.storage, version=3, alike=1)
+        objects = objects_of(version=3, alike=1)
         assert check(
             {name: data[:length]}
             for name, data in objects.items()
@@ -179,11 +199,14 @@ class DamageTests(BackendSubject):
         )
 
     def test_every_object_altered(
-        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+        self, objects_of: Objects, check: Callable[[Iterable[Damage]], int]
     ) -> None:
-        objects = _objects(healthy.storage, version=3, alike=1)
+        objects = objects_of(version=3, alike=1)
         assert check(
-            {name: _flipped(data, place)} for name, data in objects.items() for place in _FLIPPED
+            {name: _flipped(data, place)}
+            for name, data in objects.items()
+            for place in _FLIPPED
+            if data
         )
 
     @pytest.mark.parametrize(
@@ -217,6 +240,11 @@ class DamageTests(BackendSubject):
         if names_files:
             assert "key 'key 7'" in text
             assert any(name in text for name in files)
+
+
+def _is_damaged(name: str, pieces: Mapping[str, bytes] | None) -> bool:
+    """Return whether a file of cells is one of the pieces; all are if these are not files."""
+    return not _is_of_cells(name) or pieces is None or name in pieces
 
 
 def _is_of_cells(name: str) -> bool:

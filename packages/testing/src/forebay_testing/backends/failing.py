@@ -33,7 +33,7 @@ from forebay_testing.backends.subject import (
     Manner,
     Mean,
     NewJob,
-    memory_storage,
+    NewStorage,
 )
 from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import Script, Style, script_function
@@ -122,6 +122,7 @@ class FailureTests(BackendSubject):
         self,
         backend_class: type[StateBackend],
         new_job: NewJob,
+        new_storage: NewStorage,
         search: Search,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -139,7 +140,7 @@ class FailureTests(BackendSubject):
             limits = ENGINES[engine]
             kinds = {"settings": limits, "style": style}
             failing, sound = (
-                new_job(*DESCRIPTORS, storage=memory_storage(), **kinds, error_rows=rows)
+                new_job(*DESCRIPTORS, storage=new_storage(), **kinds, error_rows=rows)
                 for rows in (UNLIMITED, None)
             )
             if late is not None:
@@ -175,9 +176,11 @@ class FailureTests(BackendSubject):
             Script("k", 0, puts),
             Script("k", 1, [*later, ("fail",)]),
             Script("k", 2, [("l.add", 3)]),
+            Script("new", 3, [*puts, ("fail",)]),
         ]
-        first, failed, last = job.run(script_function(style, DESCRIPTORS), rows)
+        first, failed, last, _ = job.run(script_function(style, DESCRIPTORS), rows)
         assert (first[0], last[0]) == (0, 2)
         assert (failed.type, failed.key, failed.method) == ("ScriptFailed", "k", "process_element")
         reads = (("v.value",), ("l.get",), ("m.items",), ("r.get",), ("a.get",))
-        assert job.do("k", *reads) == [1, [1, 3], [(1, 1)], 1, 1.0]
+        found = job.scripts([("k", reads), ("new", reads)])
+        assert found == [[1, [1, 3], [(1, 1)], 1, 1.0], [None, [], [], None, None]]

@@ -53,7 +53,9 @@ class ClearingTests(BackendSubject):
             job.scripts([(key, [("v.update", number)]) for key in "abcdef"])
             _clear(job, backend_class, backend_options)
             counts.append(len(stored_cells.pieces(job.storage)))
-        assert max(counts[_BATCHES // 2 :]) <= max(counts[: _BATCHES // 2]), counts
+        half = _BATCHES // 2
+        limit = f"after {half} batches no more pieces are stored than the most until then"
+        assert max(counts[half:]) <= max(counts[:half]), f"{limit}: {counts}"
         job.restart()
         assert job.scripts([(key, [("v.value",)]) for key in "abcdef"]) == [[_BATCHES - 1]] * 6
 

@@ -27,7 +27,7 @@ from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.settings import EngineSettings
 from forebay_testing.backends.kinds import add
 from forebay_testing.backends.search import Search
-from forebay_testing.backends.subject import BackendSubject, Mean, NewJob, memory_storage
+from forebay_testing.backends.subject import BackendSubject, Mean, NewJob, NewStorage
 from forebay_testing.job import KeyedJob
 from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import WAYS, Access, Style
@@ -260,9 +260,11 @@ class StateMachineTests(BackendSubject):
     machine_steps = 12
 
     @pytest.fixture
-    def new_machine(self, new_job: NewJob, forget: Callable[[], None]) -> Any:
+    def new_machine(
+        self, new_job: NewJob, forget: Callable[[], None], new_storage: NewStorage
+    ) -> Any:
         """Make a state machine of the subject."""
-        return lambda: BatchMachine(new_job, forget)
+        return lambda: BatchMachine(new_job, forget, new_storage)
 
     # Some accesses are synchronous, and some end a merge that is under way.
     @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
@@ -274,8 +276,11 @@ class StateMachineTests(BackendSubject):
 class BatchMachine(RuleBasedStateMachine):
     """Micro-batches of one operator, and the events between them."""
 
-    def __init__(self, new_job: NewJob, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, new_job: NewJob, forget: Callable[[], None], new_storage: NewStorage
+    ) -> None:
         super().__init__()
+        self._new_storage = new_storage
         self._new_job = new_job
         self._forget = forget
         self._committed = [StateModel()]
@@ -288,7 +293,7 @@ class BatchMachine(RuleBasedStateMachine):
         """An empty state directory."""
         self._job: KeyedJob = self._new_job(
             *states_of_accesses(None),
-            storage=memory_storage(),
+            storage=self._new_storage(),
             parallelism=parallelism,
         )
         if late is not None:

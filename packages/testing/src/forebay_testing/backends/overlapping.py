@@ -23,7 +23,13 @@ from forebay_testing.backends.machine import (
     states_of_accesses,
 )
 from forebay_testing.backends.search import Search
-from forebay_testing.backends.subject import ENGINES, SECOND, BackendSubject, NewJob, memory_storage
+from forebay_testing.backends.subject import (
+    ENGINES,
+    SECOND,
+    BackendSubject,
+    NewJob,
+    NewStorage,
+)
 from forebay_testing.job import KeyedJob
 from forebay_testing.late_reads import late_backend
 from forebay_testing.scripts import AT_ONCE, LEFT, Access, Style
@@ -76,7 +82,12 @@ class OverlapTests(BackendSubject):
 
     @pytest.mark.parametrize("state", list(ACCESSES_OF))
     def test_overlapping_accesses_take_effect_in_their_order(
-        self, backend_class: type[StateBackend], new_job: NewJob, search: Search, state: str
+        self,
+        backend_class: type[StateBackend],
+        new_job: NewJob,
+        new_storage: NewStorage,
+        search: Search,
+        state: str,
     ) -> None:
         @search.limits(self.overlap_examples if state == "l" else self.overlap_examples // 4)
         @search.seeded
@@ -88,7 +99,7 @@ class OverlapTests(BackendSubject):
         def histories(batches: Any, engine: str, late: int) -> None:
             job = new_job(
                 *states_of_accesses(None),
-                storage=memory_storage(),
+                storage=new_storage(),
                 style=Style.OVERLAPPING,
                 settings=ENGINES[engine],
             )

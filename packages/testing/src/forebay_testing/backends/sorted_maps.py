@@ -25,8 +25,8 @@ from forebay_testing.backends.subject import (
     BackendSubject,
     Manner,
     NewJob,
+    NewStorage,
     Recorded,
-    memory_storage,
 )
 from forebay_testing.job import KeyedJob
 
@@ -282,7 +282,7 @@ class SortedMapTests(BackendSubject):
 
     @pytest.mark.parametrize("name", DRAWN)
     def test_drawn_keys_are_in_the_order_of_python(
-        self, new_job: NewJob, search: Search, name: str
+        self, new_job: NewJob, new_storage: NewStorage, search: Search, name: str
     ) -> None:
         key_type, drawn = DRAWN[name]
 
@@ -295,7 +295,7 @@ class SortedMapTests(BackendSubject):
         )
         def orders(keys: list[Any], bounds: tuple[Any, Any], stored: int) -> None:
             states = [SortedMapStateDescriptor("s", key_type, int)]
-            job = new_job(*states, settings=ENGINES["tight"], storage=memory_storage())
+            job = new_job(*states, settings=ENGINES["tight"], storage=new_storage())
             puts = [("s.put", key, n) for n, key in enumerate(keys)]
             job.do("k", *puts[:stored])
             job.restart()

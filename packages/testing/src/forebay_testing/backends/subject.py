@@ -24,6 +24,7 @@ from forebay_testing.backends.search import SHRINKING_S, Search
 from forebay_testing.backends.stored_cells import StoredCells
 from forebay_testing.clock import ManualClock
 from forebay_testing.job import KeyedJob
+from forebay_testing.pytest_plugin import NOT_CLAIMED
 from forebay_testing.scripts import Style
 
 ENGINES: Final = {
@@ -62,6 +63,7 @@ FORGET: Final = (
 )
 
 NewJob = Callable[..., KeyedJob]
+NewStorage = Callable[[], ObjectStorage]
 
 _numbers = itertools.count()
 
@@ -74,7 +76,7 @@ def memory_storage() -> ObjectStorage:
 def skip_unless_claimed(backend_class: type[StateBackend], needed: Capability) -> None:
     """Skip a test of a capability that the backend does not claim."""
     if needed not in backend_class.capabilities:
-        pytest.skip(f"{backend_class.name} does not claim {needed.name}")
+        pytest.skip(f"{backend_class.name} {NOT_CLAIMED} {needed.name}")
 
 
 class BackendSubject:
@@ -85,11 +87,21 @@ class BackendSubject:
     it is not set."""
     example_factor: ClassVar[int] = 1
     """The factor on the number of drawn examples."""
+    unclaimed: ClassVar[Mapping[str, str]] = {}
+    """Name of a test → why the backend does not keep its promise. Such tests are skipped, and the
+    summary of the run lists them; a name that is no test of the class is an error."""
 
     @pytest.fixture(autouse=True)
     def _says_what_was_promised(self, request: pytest.FixtureRequest) -> None:
         request.node.stash.setdefault(JOBS, [])
         register(request.config)
+        unknown = [name for name in self.unclaimed if not hasattr(type(self), name)]
+        if unknown:
+            pytest.fail(f"{type(self).__name__}.unclaimed: no test is {', '.join(unknown)}")
+        name = request.node.originalname
+        if name in self.unclaimed:
+            promise = name.removeprefix("test_").replace("_", " ")
+            pytest.skip(f"{type(self).__name__} {NOT_CLAIMED} {promise!r}: {self.unclaimed[name]}")
 
     @pytest.fixture
     def damages(self, request: pytest.FixtureRequest) -> None:
@@ -108,9 +120,26 @@ class BackendSubject:
         return {}
 
     @pytest.fixture
+    def all_options(
+        self, backend_class: type[StateBackend], backend_options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """`backend_options` and the defaults of the other settings, as every opening has them."""
+        return {**default_options(backend_class), **backend_options}
+
+    @pytest.fixture
     def storage(self) -> ObjectStorage:
         """An empty state directory."""
         return memory_storage()
+
+    @pytest.fixture
+    def new_storage(self, storage: ObjectStorage) -> NewStorage:
+        """Return a factory of empty state directories, each a new folder of `storage`.
+
+        Rows that need several use nothing else, so that a backend meets the storage that a class
+        gives it in all of them.
+        """
+        numbers = itertools.count()
+        return lambda: storage.child(f"directory-{next(numbers)}")
 
     @pytest.fixture
     def stored_cells(self) -> StoredCells:
@@ -149,7 +178,7 @@ class BackendSubject:
         self,
         request: pytest.FixtureRequest,
         backend_class: type[StateBackend],
-        backend_options: Mapping[str, Any],
+        all_options: Mapping[str, Any],
         storage: ObjectStorage,
         forget: Callable[[], None],
     ) -> NewJob:
@@ -158,11 +187,10 @@ class BackendSubject:
 
         def options_of(name: str) -> Mapping[str, Any]:
             """The settings of a backend whose state another backend takes over."""
-            own = name == backend_class.name
-            return {**default_options(backend_class), **backend_options} if own else {}
+            return all_options if name == backend_class.name else {}
 
         def make(*descriptors: StateDescriptor, **more: Any) -> KeyedJob:
-            more.setdefault("options", backend_options)
+            more.setdefault("options", all_options)
             more.setdefault("options_of", options_of)
             more.setdefault("clock", ManualClock())
             place = more.pop("storage", storage)

@@ -298,9 +298,10 @@ class VerificationTests(BackendSubject):
         job = new_job(*three_states())
         job.scripts([(f"key {n}", [*COUNT, ("v.update", n)]) for n in range(30)])
         for name, data in stored_cells.pieces(job.storage).items():
-            altered = bytearray(data)
-            altered[int(len(data) * position)] ^= 1
-            stored_cells.put(job.storage, name, bytes(altered))
+            if data:
+                altered = bytearray(data)
+                altered[int(len(data) * position)] ^= 1
+                stored_cells.put(job.storage, name, bytes(altered))
         job.restart()
         with pytest.raises(CorruptStateError):
             job.scripts([(f"key {n}", READ) for n in range(30)])
@@ -320,9 +321,9 @@ def _damage(
 ) -> None:
     if damage == "missing":
         stored.delete(storage, name)
-    elif damage == "altered":
+    elif damage == "altered" and data:
         middle = len(data) // 2
         stored.put(storage, name, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
     else:
-        changed = {"truncated": data[:-3], "empty": b"", "longer": data + b"x"}
+        changed = {"truncated": data[:-3], "empty": b"", "altered": b"", "longer": data + b"x"}
         stored.put(storage, name, changed[damage])
