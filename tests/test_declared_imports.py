@@ -38,7 +38,7 @@ FOR_EXTRAS = {
         "contract.columns": "columns",
         "storage.fsspec": "fsspec",
     },
-    "testing": {"backends": "kit", "batches": "columns"},
+    "testing": {"backends": "kit", "batches": "columns", "services": "kit", "storages": "kit"},
 }
 """Package → the rooms or modules that its extras are for; others import an extra's in functions."""
 

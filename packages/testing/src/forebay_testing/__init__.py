@@ -14,7 +14,8 @@ Each run draws the same examples; set ``example_seed`` and ``example_factor`` in
 run by default to search further. `StateBackend.capabilities` decides which optional tests run. A
 failure names the broken promise, and prints the history that shows it.
 
-Only the kit needs pytest and hypothesis: ``pip install 'forebay-testing[kit]'``.
+`StorageTests` and `CompactionServiceTests` are the kits for authors of storages and of compaction
+services. Only the kits need pytest and hypothesis: ``pip install 'forebay-testing[kit]'``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ if TYPE_CHECKING or not import_on_first_use(__name__):
     from forebay_testing.late_reads import late_backend as late_backend
     from forebay_testing.scripts import Style as Style
     from forebay_testing.sequencer import ScheduleError as ScheduleError, Sequencer as Sequencer
+    from forebay_testing.services import CompactionServiceTests as CompactionServiceTests
     from forebay_testing.storage import (
         ClockedStorage as ClockedStorage,
         CountingStorage as CountingStorage,
@@ -45,4 +47,5 @@ if TYPE_CHECKING or not import_on_first_use(__name__):
         FaultyStorage as FaultyStorage,
         WrappedStorage as WrappedStorage,
     )
+    from forebay_testing.storages import StorageTests as StorageTests
     from forebay_testing.virtual_clock import VirtualClock as VirtualClock
