@@ -153,9 +153,12 @@ def checked_late(late: Any, event_time: object, uid: str) -> str:
     return str(late)
 
 
-def check_event_time_used(fn: Any, late: str, uid: str) -> None:
-    """Raise `ConfigurationError` for event times that neither ``fn`` nor ``late`` would use."""
-    if late == PROCESS and not takes_context(fn):
+def check_event_time_used(fn: Any, late: str, uid: str, *, emits: bool = False) -> None:
+    """Raise `ConfigurationError` for event times that nothing would use.
+
+    ``fn`` may use them, ``late`` may, and a watermark that goes on, with ``emits``.
+    """
+    if late == PROCESS and not emits and not takes_context(fn):
         raise ConfigurationError(
             f"operator {uid!r}: event_time= is for functions that get ctx, and "
             f"{function_name(fn)} gets rows only; use .process, or let late= decide about rows "

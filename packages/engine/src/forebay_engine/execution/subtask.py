@@ -256,6 +256,22 @@ class Subtask:
         """The watermark in µs; earlier than every time if there is none."""
         return ALWAYS if self._clocks is None else self._clocks.watermark_us
 
+    @property
+    def mark_us(self) -> int | None:
+        """The watermark in µs; ``None`` before the first one."""
+        return None if self.watermark_us == ALWAYS else self.watermark_us
+
+    @property
+    def watermark_before_us(self) -> int:
+        """The watermark of the micro-batch before; earlier than every time if there was none."""
+        manifests = () if self._making is None else self._making.manifests
+        before = [TimerClocks.loaded(manifest.times).watermark_us for manifest in manifests]
+        return max(before, default=ALWAYS)
+
+    def emitted_late(self, rows: int) -> None:
+        """Count emitted rows whose event time is not after the watermark that Spark has."""
+        self.engine.counters.rows_out_late += rows
+
     def fire_timers(self) -> bool:
         """Fire some timers that are due; return whether there may be more.
 

@@ -53,11 +53,17 @@ TYPE: Final = StructType(
 """The column's type."""
 
 
-def with_figures_column(columns: StructType, who: str) -> StructType:
-    """Return an output schema with the hidden column; refuse its name among ``columns``."""
-    if COLUMN in (field.name.lower() for field in columns):
-        raise ConfigurationError(f"{who}: the output column {COLUMN!r} has a reserved name")
-    return StructType([*columns, StructField(COLUMN, TYPE)])
+def with_figures_column(
+    columns: StructType, who: str, mark: StructField | None = None
+) -> StructType:
+    """Return an output schema with the hidden column, and ``mark``, if it is given, before it.
+
+    Their names are refused among ``columns``.
+    """
+    hidden = [*([] if mark is None else [mark]), StructField(COLUMN, TYPE)]
+    for taken in {field.name for field in hidden} & {field.name.lower() for field in columns}:
+        raise ConfigurationError(f"{who}: the output column {taken!r} has a reserved name")
+    return StructType([*columns, *hidden])
 
 
 class FiguresColumn:
@@ -66,7 +72,6 @@ class FiguresColumn:
     def __init__(self, schema: pa.Schema) -> None:
         """``schema`` ends with the hidden column."""
         self._schema = schema
-        self._kind = schema.types[-1]
 
     @classmethod
     def fits(cls, schema: pa.Schema) -> bool:
@@ -79,17 +84,23 @@ class FiguresColumn:
         return True
 
     def without_figures(self, batch: Any) -> Any:
-        """Return a batch of the user's rows with the column."""
-        columns = [*batch.columns, pa.nulls(batch.num_rows, self._kind)]
+        """Return a batch of the user's rows with all hidden columns."""
+        hidden = self._schema.types[batch.num_columns :]
+        columns = [*batch.columns, *(pa.nulls(batch.num_rows, kind) for kind in hidden)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def row(self, subtask: int, figures: Mapping[str, float]) -> Any:
-        """Return the row of figures; the user's columns are null, or empty if they cannot be."""
+    def row(self, subtask: int, figures: Mapping[str, float], mark_us: int | None = None) -> Any:
+        """Return the row of figures; the user's columns are null, or empty if they cannot be.
+
+        ``mark_us`` is the time in the column before that of figures, if there is one.
+        """
         numbers = (subtask, NAMES, [*map(figures.get, SUMS)], [*map(figures.get, MAXIMA)])
         sent = dict(zip(TYPE.names, numbers, strict=True))
         columns = [_nothing(field) for field in list(self._schema)[:-1]]
+        if mark_us is not None:
+            columns[-1] = pa.array([mark_us], pa.int64()).cast(self._schema.types[-2])
         return pa.RecordBatch.from_arrays(
-            [*columns, pa.array([sent], self._kind)], schema=self._schema
+            [*columns, pa.array([sent], self._schema.types[-1])], schema=self._schema
         )
 
 

@@ -58,6 +58,9 @@ class KeyedOptions:
     """The allowed lateness of rows, in µs."""
     late: str = PROCESS
     """The action for late rows."""
+    emits_event_time: str | None = None
+    """The output's column of event times, for which the watermark goes on; ``None`` if it does not.
+    """
     error_limit: int | None = None
     """The failed records that a subtask accepts; ``None`` if each fails the micro-batch."""
     error_column: str = ERROR_COLUMN
@@ -332,6 +335,7 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
         "new_state",
         "restore",
         "late",
+        "emits_event_time",
         "error_limit",
         "error_column",
         "fire_at_end",

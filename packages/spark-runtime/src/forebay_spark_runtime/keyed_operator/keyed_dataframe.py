@@ -53,6 +53,17 @@ from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
+from forebay_spark_runtime.event_time.marks import (
+    FIELD as MARK_FIELD,
+)
+from forebay_spark_runtime.event_time.marks import (
+    check_column,
+    checked_emits,
+    marked,
+    refuse_second_mark,
+    tagged,
+    unfit_output_error,
+)
 from forebay_spark_runtime.event_time.ticks import checked_ticks
 from forebay_spark_runtime.keyed_operator.batch_input import KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
@@ -381,6 +392,7 @@ def keyed(
     event_time: str | None = None,
     allowed_lateness: timedelta | float | None = None,
     late: Literal["process", "drop", "column"] = "process",
+    emits_event_time: str | None = None,
     fire_at_end: bool | None = None,
     ticks: str | timedelta | None = None,
     new_state: bool = False,
@@ -419,6 +431,9 @@ def keyed(
         ``"process"`` passes it to the function, ``"drop"`` counts and drops it, and ``"column"``
         emits a row for it: the struct ``late`` describes it, the other columns are null. Default:
         ``"process"``.
+    :param emits_event_time: name of the output's column of event times, of type timestamp: Spark's
+        operators behind this one, such as windows, get its watermark for that column. For streams.
+        Default: the watermark ends here.
     :param fire_at_end: whether the end of a bounded DataFrame fires all event-time timers, after
         its last row. Default: only if the state is dropped at the end, as without ``query=``.
         ``True`` is refused for a stream and in ``foreachBatch``.
@@ -472,6 +487,13 @@ def keyed(
         event_time=column,
         lateness_us=lateness_us,
         late=checked_late(late, event_time, options.uid),
+        emits_event_time=checked_emits(
+            df,
+            emits_event_time,
+            event_time,
+            sends_figures=options.settings["progress-figures"],
+            uid=options.uid,
+        ),
         error_limit=checked_error_limit(on_error, error_limit, options.uid),
         error_column=checked_error_column(error_column, on_error, who),
         fire_at_end=checks.checked_end(fire_at_end, df, options),
@@ -551,7 +573,8 @@ def _apply(
     use_python_of_driver(session)
     record_methods(fn)
     if options.event_time is not None:
-        check_event_time_used(fn, options.late, options.uid)
+        emits = options.emits_event_time is not None
+        check_event_time_used(fn, options.late, options.uid, emits=emits)
     now_ms = time.time_ns() // 1_000_000
     started = query_listener.ask_this_batch(session, options.batch, options.uid)
     if started is not None:
@@ -566,9 +589,12 @@ def _apply(
     )
     inputs = [_input(side, options.uid) for side in sides]
     refuse_uid_twice([one.df for one in inputs], options.uid)
+    if options.emits_event_time is not None:
+        check_column(target.spark, options.emits_event_time, options.uid)
+        refuse_second_mark([one.df for one in inputs], options.uid)
     streams = first.df.isStreaming
     sends = streams and options.settings["progress-figures"]
-    sent = _sent_schema(output, options.uid) if sends else None
+    sent = _sent_schema(output, options) if sends else None
     job = SubtaskJob(
         options=options,
         function=pickled_function(fn, options.uid, cloudpickle.dumps),
@@ -594,16 +620,26 @@ def _apply(
     task = shipped(job, f"operator {options.uid!r}")
     if sent is None:
         return routed.mapInArrow(task, output)
-    return observed(routed.mapInArrow(task, sent), options.uid)
+    made = routed.mapInArrow(task, sent)
+    if options.emits_event_time is None:
+        return observed(made, options.uid)
+    return tagged(observed(marked(made), options.uid), options.emits_event_time)
 
 
-def _sent_schema(output: StructType, uid: str) -> StructType | None:
-    """Return ``output`` with the hidden column for figures.
+def _sent_schema(output: StructType, options: KeyedOptions) -> StructType | None:
+    """Return ``output`` with the hidden columns for figures and the watermark.
 
-    Returns ``None`` if one of its columns can neither be null nor be made empty.
+    Returns ``None`` if one of its columns can neither be null nor be made empty; raises
+    `ConfigurationError` if the watermark is to go on then.
     """
-    sent = with_figures_column(output, f"operator {uid!r}")
-    return sent if FiguresColumn.fits(arrow_schema(sent)) else None
+    emits = options.emits_event_time is not None
+    mark = MARK_FIELD if emits else None
+    sent = with_figures_column(output, f"operator {options.uid!r}", mark)
+    if FiguresColumn.fits(arrow_schema(sent)):
+        return sent
+    if emits:
+        raise unfit_output_error(options.uid)
+    return None
 
 
 def _input(side: KeyedDataFrame | BroadcastDataFrame, uid: str) -> Input:

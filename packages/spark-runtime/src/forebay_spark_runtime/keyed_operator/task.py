@@ -26,6 +26,7 @@ from forebay_spark_runtime.arrow.figures_column import FiguresColumn
 from forebay_spark_runtime.arrow.row_checks import RowTests
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
+from forebay_spark_runtime.event_time.emitted_times import EmittedTimes
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.slice_input import SliceInput
 from forebay_spark_runtime.keyed_operator.task_output import (
@@ -90,6 +91,8 @@ class SubtaskJob:
         now_us = batch_input.now_us(first) if self.now_us is None else self.now_us
         function = unpickled(self.function, f"operator {self.options.uid!r}: {self.function_name}")
         subtask = self._subtask(operator, function, now_us, error_rows)
+        if self.options.emits_event_time is not None:
+            output.watch(EmittedTimes(self.options.emits_event_time, subtask))
         call = TaskCalls(subtask, on_loop=awaits_anything(function))
         with loading(freeze) as loaded, _open(subtask, call):
             loaded()

@@ -11,6 +11,7 @@ from forebay_state_api.metrics.phases import Phase, PhaseClock
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.arrow.rows_out import RowWriter
+    from forebay_spark_runtime.event_time.emitted_times import EmittedTimes
 
 OUTPUT_ROWS: Final = 8_192
 """Approximate number of rows in an output batch."""
@@ -30,13 +31,20 @@ class TaskOutput:
         """Without ``column`` no figures are sent; ``by_columns`` is for batch functions."""
         self._writer = writer
         self._column = column
+        self._emitted_times: EmittedTimes | None = None
         self.clock: Final = clock
         self._made = self._of_columns if by_columns else self._of_rows
+
+    def watch(self, emitted_times: EmittedTimes) -> None:
+        """Let the rows of figures carry the watermark, and look at the times that are emitted."""
+        self._emitted_times = emitted_times
 
     def batches(self, taken: Sequence[Any]) -> list[Any]:
         """Return the batches of what `Subtask.take_rows` has returned."""
         with self.clock.during(Phase.OUTPUT):
             made = self._made(taken)
+            if self._emitted_times is not None:
+                self._emitted_times.look_at(made)
             return made if self._column is None else [*map(self._column.without_figures, made)]
 
     def _of_rows(self, rows: Sequence[Any]) -> list[Any]:
@@ -61,7 +69,8 @@ class TaskOutput:
 
     def figures(self, subtask: int, figures: Mapping[str, float]) -> list[Any]:
         """Return a batch with the row of figures, if figures are sent."""
-        return [] if self._column is None else [self._column.row(subtask, figures)]
+        mark_us = None if self._emitted_times is None else self._emitted_times.mark_us
+        return [] if self._column is None else [self._column.row(subtask, figures, mark_us)]
 
 
 def timed_input(batches: Iterator[Any], clock: PhaseClock) -> Iterator[Any]:

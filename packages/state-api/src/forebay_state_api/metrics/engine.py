@@ -21,6 +21,7 @@ class EngineMetrics:
     blocked_keys: int = metric("Records that wait for an earlier record of their key.")
     records: int = metric("Rows that the function got.", key="rows_in")
     rows_out: int = metric("Rows that the operator emitted.", key="rows_out")
+    rows_out_late: int = metric("Rows emitted too late for Spark's operators.", key="rows_out_late")
     failed: int = metric("Records whose error became a row.", key="failed_records")
     late_rows: int = metric("Rows whose event time was not after the watermark.", key="late_rows")
     late_rows_dropped: int = metric(
@@ -54,9 +55,7 @@ class EngineMetrics:
     largest_blocked: int = metric(
         "The most records that waited for an earlier one of their key.", key="blocked_max", add=max
     )
-    calls_awaited: int = metric(
-        "Times that a record waited for something other than state.", key="calls_awaited"
-    )
+    calls_awaited: int = metric("Waits of records other than for state.", key="calls_awaited")
     requests: int = metric(
         "Reads sent to the backend, except those made by reading ahead.", key="state_requests"
     )
