@@ -137,9 +137,10 @@ class StandIn:
 
     def _list(self, _: str, asked: dict[str, str], __: Any, ___: bytes) -> Answer:
         prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
+        after = asked.get("start-after", "")
         names, folders = [], set()
         for name in sorted(self.objects):
-            if name.startswith(prefix):
+            if name.startswith(prefix) and name > after:
                 rest = name[len(prefix) :]
                 if delimiter and delimiter in rest:
                     folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
