@@ -38,6 +38,10 @@ settings.register_profile("few", settings.get_profile("fixed"), max_examples=8)
 settings.load_profile("fixed")
 
 
+collect_ignore = ["examples/backend-template"]
+"""A project of its own; `tests/test_backend_template.py` runs its tests."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """Collect with the garbage collector off: ten thousand tests are made, and all of them stay."""

@@ -70,6 +70,37 @@ def test_a_damage_that_memory_may_hide_says_what_to_override(tmp_path):
     assert "advice" not in before + with_own
 
 
+def test_what_is_not_claimed_is_listed_and_objects_of_no_bytes_are_left_alone(tmp_path):
+    """A backend that writes an empty object in each commit, and keeps a promise less."""
+    (tmp_path / "test_mine.py").write_text(
+        "import attrs, pytest\n"
+        "from forebay_state_api.contract.file_names import data_name\n"
+        "from forebay_testing import StateBackendTests\n"
+        "from forebay_testing.reference import ReferenceBackend\n"
+        "class WithMarks(ReferenceBackend):\n"
+        "    contract_version = 2\n"
+        "    def commit(self, version):\n"
+        "        mark = data_name(version, 'mark')\n"
+        "        self._opening.storage.put(mark, b'')\n"
+        "        return attrs.evolve(super().commit(version), protected=[mark])\n"
+        "class TestMine(StateBackendTests):\n"
+        "    unclaimed = {'test_closing_twice_is_safe': 'it has one end'}\n"
+        "    @pytest.fixture\n"
+        "    def backend_class(self):\n"
+        "        return WithMarks\n"
+        "class TestMisspelt(TestMine):\n"
+        "    unclaimed = {'test_nothing': 'there is no such row'}\n"
+    )
+    damage = "object_altered or changed_bit or damaged_files"
+    printed = outcome(tmp_path, f"closing_twice or TestMine and (sweep_returns or {damage})")
+    assert "TestMisspelt.unclaimed: no test is test_nothing" in printed
+    assert "1 error" in printed, "no damage was taken for another one"
+    assert "failed" not in printed.splitlines()[-1], printed
+    listed = printed.partition("not claimed, and not tested")[2]
+    assert "TestMine does not claim 'closing twice is safe': it has one end (1 test)" in listed
+    assert "reference does not claim CLEANUP_INCREMENTALLY (1 test)" in listed
+
+
 def outcome(folder, chosen):
     """Run some tests of a folder, and return what pytest prints."""
     result = subprocess.run(

@@ -1,0 +1,1 @@
+"""A state backend for Forebay."""
