@@ -18,6 +18,7 @@ from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.storage.opening import open_storage
 from forebay_testing import FaultyStorage, StateBackendTests, late_backend
 from forebay_testing.backends import PropertyTests
+from forebay_testing.backends.alike_names import ALIKE, AlikeNameTests
 from forebay_testing.backends.cleanup import CleanupTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.failing import FailureTests
@@ -31,6 +32,7 @@ from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
 from forebay_testing.backends.order import OrderTests
 from forebay_testing.backends.readers import ReaderTests
 from forebay_testing.backends.replay import ReplayTests
+from forebay_testing.backends.representations import VALUES, RepresentationTests
 from forebay_testing.backends.rescale import RescaleTests
 from forebay_testing.backends.search import fresh_seed
 from forebay_testing.backends.subject import ENGINES, MANNERS, memory_storage
@@ -130,6 +132,33 @@ class TestTiny(TinyCache, *(part for part in StateBackendTests.__bases__ if part
     # The heap backend has all examples by default, `TestSearchTiny` ten times as many.
     machine_examples = 8
     order_examples = 2
+    # Texts are the names that differ most; `TestAllTiny` has the others.
+    slow_cases = frozenset(
+        {
+            *cases(AlikeNameTests.test_namespaces_that_are_alike_are_apart, "list", "map"),
+            *(
+                case
+                for kind in ALIKE
+                if kind != "text"
+                for case in (
+                    *cases(
+                        AlikeNameTests.test_keys_that_are_alike_are_apart,
+                        *(f"{kind}-{shape}" for shape in ("point", "list", "map")),
+                    ),
+                    *cases(
+                        AlikeNameTests.test_user_keys_that_are_alike_are_apart,
+                        f"{kind}-map",
+                        f"{kind}-sorted map",
+                    ),
+                )
+            ),
+            *cases(
+                RepresentationTests.test_values_come_back_as_they_were,
+                *(f"{kind}-plain" for kind in VALUES if kind not in ("text", "untyped")),
+                *(f"{kind}-ttl" for kind in VALUES if kind != "float"),
+            ),
+        }
+    )
 
     @pytest.fixture(params=["tight"])
     def engine_settings(self, request):

@@ -10,7 +10,9 @@ import pytest
 
 from forebay_testing import StateBackendTests
 from forebay_testing.backends import PropertyTests
+from forebay_testing.backends.alike_names import AlikeNameTests
 from forebay_testing.backends.cleanup import CleanupTests
+from forebay_testing.backends.commit_results import ObjectTests, ReportTests, UnchangedTests
 from forebay_testing.backends.damage import DamageTests
 from forebay_testing.backends.forks import ForkTests
 from forebay_testing.backends.generations import GenerationTests
@@ -19,11 +21,14 @@ from forebay_testing.backends.kinds import KindTests
 from forebay_testing.backends.migration import MigrationTests
 from forebay_testing.backends.namespaced_timers import NamespacedTimerTests
 from forebay_testing.backends.order import OrderTests
+from forebay_testing.backends.processes import LeakTests
 from forebay_testing.backends.readers import ReaderTests
 from forebay_testing.backends.replay import ReplayTests
+from forebay_testing.backends.representations import RepresentationTests
 from forebay_testing.backends.rescale import RescaleTests
 from forebay_testing.backends.search import fresh_seed
 from forebay_testing.backends.sorted_maps import SortedMapTests
+from forebay_testing.backends.stored_limits import StoredLimitTests
 from forebay_testing.backends.timelines import TimelineTests
 from forebay_testing.backends.ttl import TtlTests
 from forebay_testing.backends.ttl_switch import TtlSwitchTests
@@ -42,21 +47,28 @@ class OfReference:
 
 
 OF_OTHERS = {
+    AlikeNameTests,
     CleanupTests,
     ClearingTests,
     DamageTests,
     ForkTests,
     GenerationTests,
     KindTests,
+    LeakTests,
     MigrationTests,
     NamespacedTimerTests,
+    ObjectTests,
     ReaderTests,
     ReplayTests,
+    ReportTests,
+    RepresentationTests,
     RescaleTests,
     SortedMapTests,
+    StoredLimitTests,
     TimelineTests,
     TtlSwitchTests,
     TtlTests,
+    UnchangedTests,
     VersionTests,
 }
 """Parts that look at files, of which other backends have more, or whose reads wait in lsm.
