@@ -9,12 +9,16 @@ from typing import Any
 import obstore
 import pytest
 
+from forebay_engine.versions import OperatorStorage
+from forebay_state_api.contract.backend import Opening
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage import clouds
 from forebay_state_api.storage.clouds import CLIENT_OPTIONS, CloudStorage
 from forebay_state_api.storage.opening import open_storage
+from forebay_testing import CountingStorage
 
 from .stand_ins import S3, stand_in
 
@@ -49,6 +53,19 @@ def test_an_option_that_means_nothing_there(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         open_storage(url, options)
+
+
+def test_a_backend_finds_the_options_of_its_storage_and_nothing_shows_them() -> None:
+    secrets = {"aws_access_key_id": "a", "aws_secret_access_key": "hush"}
+    client = {"region": "eu-west-1", **secrets}
+    storage = open_storage("s3://bucket/state", {**client, "retry-budget": 1.0})
+    own = OperatorStorage(storage, "query/operator")
+    for one in (storage, storage.child("a"), own, own.child("data"), CountingStorage(own)):
+        assert one.options == client
+    opening = Opening.outside_job(own, "operator", KeyGroupRange(0, 7), {})
+    assert opening.storage.url == "s3://bucket/state/query/operator"
+    assert "hush" not in repr(opening) + repr(storage)
+    assert open_storage("memory://x").options == {}
 
 
 def test_settings_become_options() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import builtins
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -82,7 +83,10 @@ class ObjectStorage(abc.ABC):
     """
 
     url: str
-    """The folder's location, for messages; for a local directory its absolute path."""
+    """The folder's location; for a local directory its absolute path."""
+    options: Mapping[str, Any] = MappingProxyType({})
+    """The settings ``spark.forebay.storage.*`` with which `open_storage` opened it, for an engine
+    that opens the same place with a client of its own. They hold credentials: never show them."""
     waits: bool = True
     """Whether requests wait for something outside this machine, so that several threads with one
     request each are faster than one thread with all of them."""

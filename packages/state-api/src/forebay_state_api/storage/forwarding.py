@@ -22,6 +22,7 @@ class ForwardingStorage(ObjectStorage):
         """Wrap ``inner``; names do not change."""
         self.inner = inner
         self.url = inner.url
+        self.options = inner.options
         self.waits = inner.waits
         self._above = ""
         """The path of a child relative to the storage from which it was taken."""

@@ -1,10 +1,7 @@
 """Open the object storage of a path or URL, with retries.
 
-The protocol relies on this contract (checked by ``forebay doctor``): a put is all-or-nothing; a
-list after a put shows the object; of several callers of put-if-absent with different bytes exactly
-one wins. All methods block, and all may be called from several threads at once. A request that
-fails transiently is retried for ``spark.forebay.storage.retry-budget``, and then raises a
-`StorageError`.
+All methods block, and all may be called from several threads at once. A request that fails
+transiently is retried for ``spark.forebay.storage.retry-budget``, and then raises a `StorageError`.
 """
 
 from __future__ import annotations
@@ -44,4 +41,6 @@ def open_storage(url: str | Path, options: Mapping[str, Any] | None = None) -> O
     budget_s = float(given.pop("retry-budget", RETRY_BUDGET.default_value()))
     scheme = scheme_of(place) or "file"
     opener: Callable[[str, Mapping[str, Any]], ObjectStorage] = plugins().storage(scheme)
-    return RetryingStorage(opener(place, given), RetryPolicy(budget_s=budget_s))
+    opened = RetryingStorage(opener(place, given), RetryPolicy(budget_s=budget_s))
+    opened.options = given
+    return opened
