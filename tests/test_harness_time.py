@@ -10,7 +10,7 @@ import pytest
 from pyspark import sql
 
 from forebay_engine.execution.record_methods import map_callable
-from forebay_spark_runtime.testing import FunctionHarness
+from forebay_spark_runtime.testing import FunctionHarness, HarnessChain, ManualClock
 from forebay_state_api import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -298,3 +298,38 @@ def test_a_row_before_the_year_1_of_utc_is_refused():
         pytest.raises(ConfigurationError, match=r"outside the years 1 to 9999.*filter such rows"),
     ):
         harness.process([Event("ann", early, [])])
+
+
+class ToTheMinute(KeyedProcessFunction):
+    """Emits each row when the watermark reaches it, with the watermark."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at)
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, at, ctx.timers.watermark
+
+
+def test_an_operator_in_a_chain_has_the_watermark_of_the_one_before():
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    minutes = [start + timedelta(minutes=n) for n in range(5)]
+    schema = "user string, at timestamp, mark timestamp"
+    clock = ManualClock()
+    common = {"event_time": "at", "schema": schema, "clock": clock, "parallelism": 2}
+    with HarnessChain(
+        FunctionHarness(ToTheMinute(), "user", emits_event_time="at", **common),
+        FunctionHarness(ToTheMinute(), "user", late="drop", **common),
+    ) as chain:
+        first, second = chain._harnesses
+        out = [chain.process([Visit("a", at), Visit("b", at)]) for at in minutes]
+        assert [len(rows) for rows in out] == [0, 0, 2, 2, 2]
+        assert {(row.at, row.mark) for row in out[3]} == {(minutes[1], minutes[1])}
+        assert (first.metrics.rows_out_late, second.metrics.late_rows) == (0, 0)
+        assert [first.mark_us, second.mark_us] == [
+            (one - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+            for one in (minutes[3], minutes[2])
+        ]
+        ended = [{row.at for row in chain.process([])} for _ in range(3)]
+        assert ended == [{minutes[3]}, {minutes[4]}, set()], "the watermark goes on without rows"
+    with pytest.raises(ConfigurationError, match="is the name of a column of schema="):
+        FunctionHarness(ToTheMinute(), "user", event_time="at", emits_event_time="at")

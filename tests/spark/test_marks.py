@@ -126,9 +126,10 @@ def test_what_cannot_carry_a_watermark_is_refused(stage, spark):
         keyed(stream, "user", **emits).process(Due(), "user string, at long")
     with pytest.raises(ConfigurationError, match="there is a withWatermark, or another operator"):
         keyed(stream.withWatermark("at", "1 minute"), "user", **emits).process(Due(), INPUT)
-    first = keyed(stream, "user", **emits).process(Due(), INPUT)
+    first = windows(keyed(stream, "user", **emits).process(Due(), INPUT))
+    after = first.selectExpr("start AS user", "timestamp '2024-05-01' AS at")
     with pytest.raises(ConfigurationError, match="there is a withWatermark, or another operator"):
-        keyed(first, "user", **(emits | {"uid": "next"})).process(Due(), INPUT)
+        keyed(after, "user", **(emits | {"uid": "next"})).process(Due(), INPUT)
     policy = "spark.sql.streaming.multipleWatermarkPolicy"
     spark.conf.set(policy, "max")
     try:
@@ -157,3 +158,45 @@ def test_update_mode_passes_and_complete_mode_is_spark_s_error(stage):
     assert written == [0], "each row once, as in append mode"
     with pytest.raises(AnalysisException, match=r"(?i)complete"):
         writer.outputMode("complete").start()
+
+
+class Marks(KeyedProcessFunction):
+    """Emits each row with the watermark that it meets."""
+
+    def process_element(self, row, ctx):
+        mark = ctx.timers.watermark
+        yield row.user, row.at, None if mark is None else f"{mark.hour}:{mark.minute:02}"
+
+
+MARKS = "user string, at timestamp, mark string"
+
+
+def test_the_next_keyed_operator_has_the_watermark_of_the_one_before(stage):
+    """Through a filter and a projection, in all subtasks, and on to a window of Spark's."""
+    put(stage, TWO_SPEEDS)
+    first = due(stage).where("user IN ('a', 'b')").selectExpr("user", "at")
+    second = keyed(
+        first,
+        "user",
+        uid="next",
+        parallelism=3,
+        event_time="at",
+        emits_event_time="at",
+        late="drop",
+    ).process(Marks(), MARKS)
+    counted = second.groupBy(F.window("at", "10 minutes")).agg(F.count("*"), F.max("mark"))
+    query = stage.run(counted.toDF("window", "count", "mark").selectExpr("count", "mark"))
+    assert (dropped(query), figure(query, "late_rows")) == (0, 0)
+    assert stage.rows("count long, mark string") == [
+        (1, "10:00"),
+        (1, "10:20"),
+        (1, "10:20"),
+        (1, "10:40"),
+        (1, "10:40"),
+        (1, None),
+        (4, "11:30"),
+    ]
+    plain = due(stage)
+    assert "EventTimeWatermark" in plain._jdf.queryExecution().analyzed().toString()
+    behind = keyed(plain, "user", uid="next", event_time="at").process(Marks(), MARKS)
+    assert "EventTimeWatermark" not in behind._jdf.queryExecution().analyzed().toString()

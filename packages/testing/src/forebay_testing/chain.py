@@ -21,7 +21,8 @@ class HarnessChain:
         have a ``schema``, so that the next one can read columns by name, and all share a ``clock``.
 
     Raises `ConfigurationError` for other arguments. Each operator's watermark follows the event
-    times of its own input, as on Spark. Leaving the block closes the harnesses.
+    times of its own input, or the watermark of the operator before it if that has
+    ``emits_event_time=``, as on Spark. Leaving the block closes the harnesses.
     """
 
     def __init__(self, *harnesses: FunctionHarness) -> None:
@@ -45,8 +46,10 @@ class HarnessChain:
         as a whole. For a second input, call `process` of each harness instead.
         """
         now_us = self._harnesses[0].clock.now_us  # one for all, as on Spark
+        before = None
         for harness in self._harnesses:
-            rows = harness._process(rows, end=end, now_us=now_us)  # noqa: SLF001 - none of users'
+            rows = harness._process(rows, end=end, now_us=now_us, before=before)  # noqa: SLF001 - none of users'
+            before = harness if harness.emits_event_time is not None else None
         return list(rows)
 
     def tick(self, at: datetime) -> list[Any]:

@@ -131,6 +131,8 @@ class FunctionHarness:
         timedelta or in seconds, or a pair of them for the two inputs; default: 0.
     :param late: as for ``keyed``. With ``"column"`` a `LateRow` among the emitted rows describes a
         late row, and with ``schema`` a row whose last field is ``late``.
+    :param emits_event_time: as for ``keyed``, with ``schema``: the next operator of a
+        `HarnessChain` has the watermark of this one.
     :param late_answers: a seed. With it nothing is read ahead, and each read of a cell that the
         micro-batch has neither read nor written yet is answered late, in an order that depends on
         the seed: records of several keys overlap, and callbacks run as on slow storage. A seed
@@ -175,6 +177,7 @@ class FunctionHarness:
         event_time: str | Callable[[Any], datetime] | None = None,
         allowed_lateness: timedelta | float | Sequence[timedelta | float] | None = None,
         late: str = PROCESS,
+        emits_event_time: str | None = None,
         late_answers: int | None = None,
         on_error: str = FAIL,
         error_column: str = ERROR_COLUMN,
@@ -194,6 +197,9 @@ class FunctionHarness:
         self._fakes = clients
         self._on_call = on_call
         self._late = checked_late(late, event_time, uid)
+        self.emits_event_time = _checked_emits(emits_event_time, event_time, schema, uid)
+        self.mark_us: int | None = None
+        """The watermark of the last micro-batch, in µs; ``None`` before the first one."""
         self._error_limit = checked_error_limit(on_error, error_limit, uid)
         self._error_column = checked_error_column(error_column, on_error, f"operator {uid!r}")
         if error_column != ERROR_COLUMN and schema is None:
@@ -288,8 +294,12 @@ class FunctionHarness:
         *,
         end: bool = False,
         now_us: int | None = None,
+        before: FunctionHarness | None = None,
     ) -> list[Any]:
-        """Do as `process`; ``now_us`` is the micro-batch's time, by default the clock's."""
+        """Do as `process`; ``now_us`` is the micro-batch's time, by default the clock's.
+
+        ``before`` is the operator whose watermark this one has.
+        """
         self._check_open()
         if self._job.batches is not None:
             rows, other = self._as_columns(self._job.batches, rows, other)
@@ -305,7 +315,14 @@ class FunctionHarness:
         broadcast = self._rows.broadcast(second) if self._has_broadcast else []
         if not self._has_broadcast:
             records += self._rows.keyed(second, 1)
-        ordered, begun = self._rows.ordered(records), self._pending.begin
+
+        def begun(running: Subtask) -> None:
+            self._pending.begin(running)
+            self._running, self.mark_us = running, running.mark_us
+            if before is not None and self.has_event_time:
+                running.follow(before.mark_us)
+
+        ordered = self._rows.ordered(records)
         return self._run(ordered, begun, broadcast, end=end, now_us=now_us)
 
     def _as_columns(self, batches: Batches, rows: Any, other: Any) -> tuple[Any, Any]:
@@ -538,7 +555,8 @@ class FunctionHarness:
         two = by_columns and not self._has_broadcast
         self._inputs = _INPUTS if two else len(record_methods(fn)) or 1
         if self._job.event_time is not None:
-            check_event_time_used(fn, self._late, self._uid)
+            emits = self.emits_event_time is not None
+            check_event_time_used(fn, self._late, self._uid, emits=emits)
         self._pickled = self._pickle(fn)
         self._function_name = function_name(fn)
         self._check: Callable[[list[Any]], list[Any]]
@@ -591,6 +609,11 @@ class FunctionHarness:
 
     def _given_out(self, rows: list[Any]) -> list[Any]:
         rows = self._check(rows)
+        if self.emits_event_time is not None:
+            times = [getattr(row, self.emits_event_time) for row in rows]
+            before_us = self._running.watermark_before_us
+            late = sum(at is not None and timer_us(at) <= before_us for at in times)
+            self._running.emitted_late(late)
         own = [row for row in rows if not isinstance(row, (FailedRecord, LateRow))]
         check_rows(own, self._function_name)
         return rows
@@ -613,6 +636,16 @@ def _check_descriptor(descriptor: Any) -> None:
             "state takes the descriptor that the function declares, such as "
             f"ValueStateDescriptor('n', int), not {descriptor!r}"
         )
+
+
+def _checked_emits(emits: str | None, event_time: Any, schema: Any, uid: str) -> str | None:
+    if emits is not None and event_time is None:
+        raise event_time_missing_error(uid, "emits_event_time=")
+    if emits is not None and (schema is None or not isinstance(emits, str)):
+        raise ConfigurationError(
+            f"operator {uid!r}: emits_event_time= is the name of a column of schema=, not {emits!r}"
+        )
+    return emits
 
 
 def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> list[timedelta]:

@@ -149,6 +149,7 @@ class Subtask:
         self._batch_output = batch_output
         self._key_names = key_names
         self._seen_us: dict[int, int] = {}
+        self._following: set[int] = set()
         self._clocks: TimerClocks | None = None
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
@@ -222,11 +223,22 @@ class Subtask:
 
     def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
         """Record the latest event time of some rows of input ``side``, and how many were late."""
-        self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
+        if side not in self._following:
+            self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
         counters = self.engine.counters
         counters.late_rows += late
         if self._late == DROP:
             counters.late_rows_dropped += late
+
+    def follow(self, mark_us: int | None, side: int = 0) -> None:
+        """Take the watermark of the operator before as the latest event time of input ``side``.
+
+        Event times of its rows do not count from then on. ``None`` is no watermark yet.
+        """
+        self._following.add(side)
+        self._seen_us.pop(side, None)
+        if mark_us is not None:
+            self._seen_us[side] = mark_us
 
     def is_late(self, at_us: int) -> bool:
         """Return whether a row of this event time is late."""

@@ -35,6 +35,16 @@ from forebay_state_api.storage.urls import located
 
 
 @attrs.frozen(kw_only=True)
+class MarkSource:
+    """An operator whose watermark another one follows."""
+
+    uid: str
+    keyed_uuid: str
+    state_dir: str
+    storage_options: Mapping[str, Any] = attrs.field(repr=False)
+
+
+@attrs.frozen(kw_only=True)
 class KeyedOptions:
     """The checked arguments of `keyed`, which are sent to the workers."""
 
@@ -61,6 +71,8 @@ class KeyedOptions:
     emits_event_time: str | None = None
     """The output's column of event times, for which the watermark goes on; ``None`` if it does not.
     """
+    marks: tuple[tuple[MarkSource, ...], ...] = ()
+    """For each keyed input the operators whose watermark it has; none for its own event times."""
     error_limit: int | None = None
     """The failed records that a subtask accepts; ``None`` if each fails the micro-batch."""
     error_column: str = ERROR_COLUMN

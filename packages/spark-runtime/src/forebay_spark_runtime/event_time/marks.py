@@ -16,7 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from forebay_engine.execution.arguments import event_time_missing_error
-from forebay_spark_runtime.driver.session import is_connect
+from forebay_spark_runtime.driver.operator_names import operators_in
+from forebay_spark_runtime.driver.options import KeyedOptions, MarkSource
+from forebay_spark_runtime.driver.session import is_connect, with_plan
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ _DELAY: Final = {"spark.watermarkDelayMs": 0}
 """The metadata by which Spark knows the column that a watermark is of."""
 _POLICY: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 _NODE: Final = "EventTimeWatermark "
+_PASSED: Final = frozenset(
+    {"Project", "Filter", "SubqueryAlias", "CollectMetrics", "Union", "ResolvedHint", "Generate"}
+)
+"""Nodes of a plan that have no use for a watermark below them."""
+_sources: Final[dict[str, MarkSource]] = {}
+"""``keyed_uuid`` → operator, of the operators of this process whose watermark goes on."""
 _ON_CONNECT: Final = "with_watermark"
 
 
@@ -95,8 +103,7 @@ def refuse_second_mark(inputs: Iterable[DataFrame], uid: str) -> None:
         raise ConfigurationError(
             f"operator {uid!r}: there is a withWatermark, or another operator with "
             "emits_event_time=, before this one. Spark allows one watermark on the way of a row: "
-            "remove it, and name the column by event_time= instead; of keyed operators in a chain, "
-            "the last one emits event times"
+            "remove it, and name the column by event_time= instead"
         )
 
 
@@ -121,3 +128,59 @@ def tagged(df: DataFrame, column: str) -> DataFrame:
         for quoted in (f"`{name.replace('`', '``')}`",)
     ]
     return df.select(*columns)
+
+
+def remember(options: KeyedOptions) -> None:
+    """Let operators behind this one find its watermark."""
+    assert options.state_dir is not None
+    _sources[options.keyed_uuid] = MarkSource(
+        uid=options.uid,
+        keyed_uuid=options.keyed_uuid,
+        state_dir=options.state_dir,
+        storage_options=options.settings.storage_options(),
+    )
+
+
+def without_marks(
+    df: DataFrame, *, follows: bool, uid: str
+) -> tuple[DataFrame, tuple[MarkSource, ...]]:
+    """Return ``df`` without watermarks of keyed operators, and these operators.
+
+    Only rows of their own, which projections, filters and unions have passed on, are of them: what
+    Spark's operators with state emit has Spark's watermark. Raises `ConfigurationError` under Spark
+    Connect, where the plan cannot be read, for an operator that ``follows`` event times.
+    """
+    inner: Any = df
+    if not df.isStreaming:
+        return df, ()
+    if is_connect(df.sparkSession):
+        if follows and COLUMN in str(inner._plan.to_proto(inner.sparkSession.client)):
+            raise ConfigurationError(
+                f"operator {uid!r}: under Spark Connect the watermark of emits_event_time= goes on "
+                "to Spark's operators only. Leave emits_event_time= out, and emit "
+                "ctx.timers.watermark in a column, which event_time= of this operator names"
+            )
+        return df, ()
+    plan = inner._jdf.queryExecution().analyzed()
+    if COLUMN not in plan.toString():
+        return df, ()
+    found: list[MarkSource] = []
+    without = _without(plan, inner.sparkSession._jvm, found)
+    return (with_plan(df, without), tuple(found)) if found else (df, ())
+
+
+def _without(node: Any, jvm: Any, found: list[MarkSource]) -> Any:
+    """Return a node without the marks below it, whose operators are added to ``found``."""
+    if node.nodeName() == _NODE.strip():
+        (_, made), *_ = operators_in(node.toString())
+        if node.eventTime().name() != COLUMN or made not in _sources:
+            return node
+        found.append(_sources[made])
+        return node.child()
+    if node.nodeName() not in _PASSED:
+        return node
+    children, before = node.children(), len(found)
+    made_of = [_without(children.apply(at), jvm, found) for at in range(children.size())]
+    if len(found) == before:
+        return node
+    return node.withNewChildren(jvm.org.apache.spark.api.python.PythonUtils.toSeq(made_of))

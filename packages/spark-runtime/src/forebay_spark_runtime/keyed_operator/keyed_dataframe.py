@@ -48,7 +48,7 @@ from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.final_versions import final_versions
 from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.driver.operator_names import refuse_uid_twice
-from forebay_spark_runtime.driver.options import KeyedOptions
+from forebay_spark_runtime.driver.options import KeyedOptions, MarkSource
 from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
 from forebay_spark_runtime.driver.shipping import shipped
@@ -61,8 +61,10 @@ from forebay_spark_runtime.event_time.marks import (
     checked_emits,
     marked,
     refuse_second_mark,
+    remember,
     tagged,
     unfit_output_error,
+    without_marks,
 )
 from forebay_spark_runtime.event_time.ticks import checked_ticks
 from forebay_spark_runtime.keyed_operator.batch_input import KeyedInputLayout
@@ -126,6 +128,8 @@ class KeyedDataFrame:
     df: DataFrame
     keys: KeyColumns
     options: KeyedOptions
+    marks: tuple[MarkSource, ...] = ()
+    """The operators whose watermark it has."""
 
     if not TYPE_CHECKING:
 
@@ -431,9 +435,9 @@ def keyed(
         ``"process"`` passes it to the function, ``"drop"`` counts and drops it, and ``"column"``
         emits a row for it: the struct ``late`` describes it, the other columns are null. Default:
         ``"process"``.
-    :param emits_event_time: name of the output's column of event times, of type timestamp: Spark's
-        operators behind this one, such as windows, get its watermark for that column. For streams.
-        Default: the watermark ends here.
+    :param emits_event_time: name of the output's column of event times, of type timestamp, for
+        which the watermark goes on to Spark's operators behind this one, such as windows, and to
+        the next `keyed`. For streams. Default: it ends here.
     :param fire_at_end: whether the end of a bounded DataFrame fires all event-time timers, after
         its last row. Default: only if the state is dropped at the end, as without ``query=``.
         ``True`` is refused for a stream and in ``foreachBatch``.
@@ -559,6 +563,7 @@ def _apply(
     by_columns: bool = False,
 ) -> DataFrame:
     """Return the DataFrame whose workers run ``fn``; the first of ``sides`` is keyed."""
+    sides = [*map(_without_marks, sides)]
     first = sides[0]
     assert isinstance(first, KeyedDataFrame)
     keyed_sides = [side for side in sides if isinstance(side, KeyedDataFrame)]
@@ -568,6 +573,7 @@ def _apply(
         keyed_uuid=str(uuid.uuid4()),
         outages=packed_reports(session),
         is_bounded=query_listener.is_bounded(first.df, first.options.batch),
+        marks=tuple(side.marks for side in keyed_sides),
         keyed_by=KeyedBy([side.keys.stored() for side in keyed_sides]),
     )
     use_python_of_driver(session)
@@ -623,7 +629,19 @@ def _apply(
     made = routed.mapInArrow(task, sent)
     if options.emits_event_time is None:
         return observed(made, options.uid)
+    remember(options)
     return tagged(observed(marked(made), options.uid), options.emits_event_time)
+
+
+def _without_marks(
+    side: KeyedDataFrame | BroadcastDataFrame,
+) -> KeyedDataFrame | BroadcastDataFrame:
+    """Return an input without the watermarks of keyed operators before it, which it follows."""
+    if isinstance(side, BroadcastDataFrame):
+        return side
+    follows, uid = side.options.event_time is not None, side.options.uid
+    df, marks = without_marks(side.df, follows=follows, uid=uid)
+    return attrs.evolve(side, df=df, marks=marks if follows else ())
 
 
 def _sent_schema(output: StructType, options: KeyedOptions) -> StructType | None:

@@ -96,6 +96,7 @@ class SubtaskJob:
         call = TaskCalls(subtask, on_loop=awaits_anything(function))
         with loading(freeze) as loaded, _open(subtask, call):
             loaded()
+            operator.follow_marks(subtask)
             clock.switch(Phase.REST)
             batches = batch_input.ordered(first, source)
             held = yield from self._run(call, subtask, batch_input, batches, output)

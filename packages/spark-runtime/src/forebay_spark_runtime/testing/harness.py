@@ -10,6 +10,7 @@ from pyspark import cloudpickle
 import forebay_testing as testing
 from forebay_engine.columns.outputs import Output
 from forebay_engine.execution.pickling import pickled_function
+from forebay_spark_runtime.event_time.marks import check_column
 from forebay_spark_runtime.keyed_operator.with_state import MapWithState
 from forebay_spark_runtime.testing.output_rows import OutputRows
 from forebay_state_api.job.ttl import StateTtlConfig
@@ -81,6 +82,8 @@ class FunctionHarness(testing.FunctionHarness):
             error_column=None if self._error_limit is None else self._error_column,
             late=self._late,
         )
+        if self.emits_event_time is not None:
+            check_column(self._output.declared, self.emits_event_time, self._uid)
         return self._output.checked
 
     def _batch_output(self) -> Output:

@@ -38,6 +38,8 @@ class OutputRows:
         `keyed`.
         """
         declared = parsed_schema(_struct_of, schema, uid)
+        self.declared = declared.spark
+        """The declared columns."""
         arrow = declared.arrow
         writer = RowWriter(
             arrow,

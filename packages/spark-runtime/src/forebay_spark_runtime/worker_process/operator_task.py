@@ -7,11 +7,14 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+import attrs
+
 from forebay_engine.compaction.process_services import service_of
 from forebay_engine.execution.loop_thread import lend_loop
 from forebay_engine.execution.subtask import Subtask
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.versions import OperatorStorage, OperatorVersions, operator_folder
+from forebay_engine.versions.choosing.marks import mark_of
 from forebay_engine.versions.format.manifest_metrics import text
 from forebay_spark_runtime.driver.service_outages import OperatorRun, report_outage
 from forebay_spark_runtime.worker_process.catching_up import catch_up_with
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from forebay_engine.columns.outputs import Output
     from forebay_engine.execution.identity import SubtaskReport
     from forebay_engine.isolation.failed_record import ErrorRows
-    from forebay_spark_runtime.driver.options import KeyedOptions
+    from forebay_spark_runtime.driver.options import KeyedOptions, MarkSource
     from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.compaction_service import CompactionService
@@ -99,6 +102,24 @@ class OperatorTask:
             batch_output=batch_output,
             key_names=key_names,
         )
+
+    def follow_marks(self, subtask: Subtask) -> None:
+        """Give a subtask the watermarks of the operators before it, which have committed."""
+        for side, sources in enumerate(self._options.marks):
+            marks = [self._mark_of(source) for source in sources]
+            if marks:
+                known = [mark_us for mark_us in marks if mark_us is not None]
+                subtask.follow(min(known) if len(known) == len(marks) else None, side)
+
+    def _mark_of(self, source: MarkSource) -> int | None:
+        task = self._task.subtask
+        storage = _opened(
+            os.getpid(), source.state_dir, tuple(sorted(source.storage_options.items()))
+        )
+        folder = operator_folder(self._task.query or "", source.uid)
+        counted = self._subtask_metrics.counted(storage)
+        run = attrs.evolve(task.run, keyed_uuid=source.keyed_uuid)
+        return mark_of(OperatorStorage(counted, folder), task.batch_id + 1, run.key)
 
     def commit(self, subtask: Subtask) -> SubtaskReport:
         """Commit the subtask's version, and start the janitor if a pass is due."""
