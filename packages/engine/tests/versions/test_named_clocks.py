@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_engine.timers.watermark import ALWAYS, NEVER, TimerClocks, times_of
+from forebay_engine.timers.event_times import EventTimeRules
+from forebay_engine.timers.starting_clocks import times_of
+from forebay_engine.timers.watermark import ALWAYS, FIRST_US, LAST_US, NEVER, TimerClocks
 from forebay_engine.versions.format import layout
 from forebay_engine.versions.format.figures import COUNTS, PHASES, Figures
 from forebay_engine.versions.format.layout import Coordinates
 from forebay_engine.versions.format.manifest import put_manifest, read_manifest
 from forebay_engine.versions.format.markers import Made, list_version
-from forebay_engine.versions.format.named_clocks import clocks_of, clocks_text
+from forebay_engine.versions.format.named_clocks import MOST_CHARACTERS, clocks_of, clocks_text
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.keys import KeyGroupRange
 from forebay_testing.storage import CountingStorage
@@ -30,6 +32,59 @@ LARGEST = Coordinates(
     random_id="ab" * 12,
 )
 MICROSECONDS = st.integers(ALWAYS, NEVER)
+
+
+TIMES = st.just(ALWAYS) | st.integers(FIRST_US, LAST_US)
+SILENCES = st.integers(0, 10**14)
+
+
+@st.composite
+def silent(draw):
+    sides = draw(st.integers(1, 2))
+    of_sides = {"min_size": sides, "max_size": sides}
+    active = draw(st.lists(st.booleans(), **of_sides))
+    return TimerClocks(
+        now_us=draw(TIMES.filter(lambda us: us != ALWAYS)),
+        watermark_us=draw(TIMES),
+        seen_us=draw(st.lists(TIMES, **of_sides)),
+        active=active,
+        marks_us=draw(st.lists(TIMES, **of_sides)),
+        silent_us=draw(st.lists(SILENCES, **of_sides)),
+        before_us=draw(TIMES),
+        only_ahead=[not one and draw(st.booleans()) for one in active],
+    )
+
+
+@given(silent())
+def test_a_name_has_the_marks_and_the_silence_of_inputs(part):
+    text = clocks_text(part.stored())
+    if not text:
+        return  # then the manifest is read
+    assert len(text) <= MOST_CHARACTERS
+    name = layout.manifest_name(LARGEST, 1_700_000_000_123, 4_711, Figures(), text)
+    assert len(name.rpartition("/")[2]) <= 240
+    found = TimerClocks.loaded(clocks_of(text))
+    assert (found.now_us, found.watermark_us) == (part.now_us, part.watermark_us)
+    assert (found.marks_us, found.silent_us) == (part.marks_us, part.silent_us)
+    assert found.before_us == part.before_us
+    assert found.only_ahead[: len(part.only_ahead)] == (
+        part.only_ahead if any(part.only_ahead) else []
+    )
+
+
+def test_times_of_our_days_have_room_for_figures():
+    now_us = 1_800_000_000_123_456
+    part = TimerClocks(
+        now_us=now_us,
+        watermark_us=now_us - 300_000_000,
+        seen_us=[now_us - 1_000_000, now_us - 2_000_000],
+        active=[True, True],
+        marks_us=[now_us - 10_000_000] * 2,
+        silent_us=[3_600_000_000] * 2,
+        before_us=now_us - 10_000_000,
+        only_ahead=[False, True],
+    )
+    assert len(clocks_text(part.stored())) <= 100
 
 
 @st.composite
@@ -85,7 +140,7 @@ def test_older_names_cost_a_read_each_and_give_the_same_watermark(query, monkeyp
     making = run.begin(1, 3).version
     counting = CountingStorage(query.storage)
     making._operator.storage = counting
-    assert times_of(making, now_us=9, lateness_us=[5]).watermark_us == 95
+    assert times_of(making, now_us=9, rules=EventTimeRules(lateness_us=[5])).watermark_us == 95
     assert counting.counts == {"list": 1} | ({"get": min(older, 3)} if older else {})
 
 

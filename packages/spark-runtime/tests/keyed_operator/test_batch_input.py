@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from forebay_engine.execution.identity import SubtaskIdentity
+from forebay_engine.timers.event_times import EventTimeBounds
 from forebay_engine.versions.format.epochs import RunIdentity
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
@@ -384,8 +385,9 @@ def test_event_times_are_those_of_the_keyed_input():
     seen = []
     taken = Taken()
     taken.processes_late = True
-    taken.watermark_us = int(NOON.timestamp()) * 1_000_000
-    taken.saw_event_time = lambda at_us, side, late: seen.append((at_us, side, late))
+    noon_us = int(NOON.timestamp()) * 1_000_000
+    taken.event_time_bounds = EventTimeBounds(noon_us)
+    taken.saw_event_time = lambda at_us, side, late, ahead: seen.append((at_us, side, late, ahead))
     layout = attrs.evolve(with_broadcast(), names=(("k", "at"), ("id", "most", "x")))
     layout = attrs.evolve(layout, event_times=((1, 0),))
     given = with_rules(["ann", "bob"], RULES)
@@ -395,7 +397,7 @@ def test_event_times_are_those_of_the_keyed_input():
     batch_input = BatchInput(layout, task(0))
     for one in batch_input.ordered(given, iter(())):
         batch_input.feed(one, taken)
-    assert seen == [(taken.watermark_us, 0, 1)]
+    assert seen == [(noon_us, 0, 1, 0)]
     assert len(taken.calls) == 2
 
 

@@ -20,9 +20,11 @@ from forebay_engine.execution.arguments import (
     check_event_time_used,
     checked_error_column,
     checked_error_limit,
+    checked_idle_after,
     checked_key_alias,
     checked_late,
     checked_lateness,
+    checked_max_ahead,
     checked_max_parallelism,
     checked_parallelism,
     checked_restore,
@@ -133,6 +135,10 @@ class FunctionHarness:
         late row, and with ``schema`` a row whose last field is ``late``.
     :param emits_event_time: as for ``keyed``, with ``schema``: the next operator of a
         `HarnessChain` has the watermark of this one.
+    :param idle_after: as for ``keyed``: the silence after which an input does not hold the
+        watermark. It adds up the time that the clock has moved from micro-batch to micro-batch;
+        `restart` begins another run.
+    :param max_event_time_ahead: as for ``keyed``.
     :param late_answers: a seed. With it nothing is read ahead, and each read of a cell that the
         micro-batch has neither read nor written yet is answered late, in an order that depends on
         the seed: records of several keys overlap, and callbacks run as on slow storage. A seed
@@ -178,6 +184,8 @@ class FunctionHarness:
         allowed_lateness: timedelta | float | Sequence[timedelta | float] | None = None,
         late: str = PROCESS,
         emits_event_time: str | None = None,
+        idle_after: str | timedelta | None = None,
+        max_event_time_ahead: str | timedelta | None = None,
         late_answers: int | None = None,
         on_error: str = FAIL,
         error_column: str = ERROR_COLUMN,
@@ -232,6 +240,8 @@ class FunctionHarness:
             event_time=event_time_of,
             lateness=_lateness(event_time, allowed_lateness, uid),
             late=self._late,
+            idle_after_us=checked_idle_after(idle_after, event_time, uid),
+            max_ahead_us=checked_max_ahead(max_event_time_ahead, event_time, uid),
             fresh=self._fresh,
         )
         if not hasattr(self._job.clock, "now_us"):
@@ -331,6 +341,7 @@ class FunctionHarness:
 
         two = other is not None and not self._has_broadcast
         tables = [as_table(one, self._uid) for one in ([rows, other] if two else [rows])]
+        self._job.inputs = max(self._job.inputs or 1, len(tables))
         batches.schemas = [table.schema for table in tables]
         found = [as_rows(table) for table in tables]
         return found[0], found[1] if two else other

@@ -24,10 +24,11 @@ from forebay_engine.execution.declared_state import spec_of
 from forebay_engine.execution.identity import SubtaskIdentity, SubtaskReport
 from forebay_engine.execution.late_rows import PROCESS
 from forebay_engine.execution.loop_thread import loop_thread
-from forebay_engine.execution.record_methods import broadcast_method
+from forebay_engine.execution.record_methods import broadcast_method, record_methods
 from forebay_engine.execution.subtask import DEFAULT_CACHE_BYTES, Subtask
 from forebay_engine.execution.subtask_metrics import SubtaskMetrics
 from forebay_engine.isolation.failed_record import ErrorRows
+from forebay_engine.timers.event_times import EventTimeRules
 from forebay_engine.timers.instants import us_of
 from forebay_engine.versions import (
     Checkpoint,
@@ -102,6 +103,8 @@ class KeyedJob:
         event_time: Callable[[Any], datetime | None] | None = None,
         lateness: timedelta | Sequence[timedelta] = timedelta(0),
         late: str = PROCESS,
+        idle_after_us: int | None = None,
+        max_ahead_us: int | None = None,
         fresh: Callable[[Any], Any] = copy.copy,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         error_rows: ErrorRows | None = None,
@@ -113,6 +116,7 @@ class KeyedJob:
         backend that stored it, and ``options_of`` returns that backend's settings by its name.
         ``event_time`` returns the event time of a row, ``lateness`` is how late rows may be, for
         both inputs or for each, and ``late`` what becomes of later ones, as for ``keyed``;
+        ``idle_after_us`` and ``max_ahead_us`` are as in `EventTimeRules`.
         ``fresh`` makes a subtask's copy of the function. ``cache_bytes`` is the backend's budget
         between micro-batches. With ``error_rows`` records fail alone.
         """
@@ -139,6 +143,10 @@ class KeyedJob:
         both = [lateness] * 2 if isinstance(lateness, timedelta) else lateness
         self.lateness_us = [one // MICROSECOND for one in both]
         self.late = late
+        self.idle_after_us = idle_after_us
+        self.max_ahead_us = max_ahead_us
+        self.inputs: int | None = None
+        """The number of inputs with event times; ``None`` for those of the function."""
         self.cache_bytes = cache_bytes
         self.error_rows = error_rows
         self.keyed_by = UNKNOWN
@@ -307,8 +315,9 @@ class KeyedJob:
         storage = self.storage
         if type(storage) is OperatorStorage:  # not one that a test has put in its place
             storage = OperatorStorage(metrics.counted(self._root), self.operator)
+        fresh = self._fresh(function)
         return Subtask(
-            self._fresh(function),
+            fresh,
             self.backend_class,
             self._identity(subtask),
             versions=self.versions(storage),
@@ -324,11 +333,22 @@ class KeyedJob:
             options_of=self.options_of,
             compaction=self.compaction,
             operator=self.operator,
-            lateness_us=None if self.event_time is None else self.lateness_us,
+            event_times=self._event_times(fresh),
             late=self.late,
             error_rows=self.error_rows,
             batch_output=None if self.batches is None else self.batches.output,
             key_names=() if self.batches is None else self.batches.key_names,
+        )
+
+    def _event_times(self, function: Any) -> EventTimeRules | None:
+        """Return the rules for the event times of a function's keyed inputs."""
+        if self.event_time is None:
+            return None
+        inputs = self.inputs or len(record_methods(function)) or len(self.lateness_us)
+        return EventTimeRules(
+            lateness_us=self.lateness_us[:inputs],
+            idle_after_us=self.idle_after_us,
+            max_ahead_us=self.max_ahead_us,
         )
 
     def versions(self, storage: ObjectStorage | None = None) -> OperatorVersions:

@@ -15,7 +15,7 @@ def without_late(running: Subtask, rows: Sequence[KeyedRow], side: int) -> Seque
     times = [one.at_us for one in rows if one.at_us is not None]
     late = [one for one in rows if one.at_us is not None and running.is_late(one.at_us)]
     if times:
-        running.saw_event_time(max(times), side, late=len(late))
+        running.saw_event_times(times, side)
     if running.processes_late or not late:
         return rows
     running.leave_out([one.row for one in late], side)

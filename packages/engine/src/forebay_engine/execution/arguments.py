@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from forebay_engine.execution.late_rows import LATE, PROCESS
+from forebay_engine.execution.periods import MILLISECOND, period_of
 from forebay_engine.execution.record_methods import function_name, takes_context
 from forebay_engine.isolation.failed_record import DEFAULT_ERROR_LIMIT
 from forebay_engine.versions import RestoreFrom
@@ -178,3 +179,35 @@ def checked_lateness(allowed_lateness: Any, uid: str) -> int:
             f"negative: not {allowed_lateness!r}"
         )
     return lateness // timedelta(microseconds=1)
+
+
+def checked_idle_after(idle_after: object, event_time: object, uid: str) -> int | None:
+    """Return `EventTimeRules.idle_after_us`, checked."""
+    if idle_after is None:
+        return None
+    if event_time is None:
+        raise event_time_missing_error(uid, "idle_after=")
+    period = period_of(idle_after)
+    if period is None or period < MILLISECOND:
+        raise ConfigurationError(
+            f"operator {uid!r}: idle_after= is the silence after which an input does not hold the "
+            "watermark, such as '5 minutes' or timedelta(minutes=5), at least a millisecond, not "
+            f"{idle_after!r}"
+        )
+    return period // timedelta(microseconds=1)
+
+
+def checked_max_ahead(max_ahead: object, event_time: object, uid: str) -> int | None:
+    """Return `EventTimeRules.max_ahead_us`, checked."""
+    if max_ahead is None:
+        return None
+    if event_time is None:
+        raise event_time_missing_error(uid, "max_event_time_ahead=")
+    period = period_of(max_ahead)
+    if period is None or period < timedelta(0):
+        raise ConfigurationError(
+            f"operator {uid!r}: max_event_time_ahead= is how far an event time may be ahead of its "
+            "micro-batch, such as '1 hour' or timedelta(hours=1), and not negative: not "
+            f"{max_ahead!r}"
+        )
+    return period // timedelta(microseconds=1)

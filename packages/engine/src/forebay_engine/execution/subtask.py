@@ -38,7 +38,9 @@ from forebay_engine.journal.call_journal import CallJournal
 from forebay_engine.operator_state.subtask_state import OperatorState
 from forebay_engine.stored.restore import check_complete, check_matched, convert, default_options
 from forebay_engine.stored.sibling_caches import SiblingCaches
-from forebay_engine.timers.watermark import ALWAYS, TimerClocks, times_of
+from forebay_engine.timers.event_times import EventTimeBounds
+from forebay_engine.timers.starting_clocks import times_of
+from forebay_engine.timers.watermark import ALWAYS, TimerClocks
 from forebay_engine.versions.format.manifest import TTL_US, lineages_of
 from forebay_engine.versions.format.manifest_metrics import nested
 from forebay_engine.versions.format.operator_state_entries import OperatorStateContent
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from forebay_engine.columns.rows import Rows
     from forebay_engine.execution.loop_thread import LentLoop
     from forebay_engine.isolation.failed_record import ErrorRows
+    from forebay_engine.timers.event_times import EventTimeRules
     from forebay_engine.timers.service import EngineTimers
     from forebay_engine.versions.choosing.forks import RestoreFrom
     from forebay_engine.versions.operator import OperatorVersions, TaskVersion
@@ -84,8 +87,8 @@ class Subtask:
     the backend that stored it (default: among the installed ones), and ``options_of`` returns that
     backend's settings by its name (default: their defaults). ``retry_budget_s`` is
     `Opening.retry_budget_s`. ``compaction`` runs the jobs of the operator whose folder is
-    ``operator`` below the state directory; without it the backend submits none. ``lateness_us`` is
-    how late the event times of each input may be, ``None`` without event times, and ``late`` (of
+    ``operator`` below the state directory; without it the backend submits none. ``event_times`` are
+    the rules for the event times of its inputs, ``None`` without event times, and ``late`` (of
     `late_rows`) decides what callers do with rows for which `is_late` is true. Entering the
     context begins the version, opens the backend and calls the function's ``open``; it raises the
     errors of `OperatorVersions.begin` and `StateBackend.open`, after releasing everything.
@@ -115,7 +118,7 @@ class Subtask:
         retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
         compaction: CompactionService | None = None,
         operator: str = "",
-        lateness_us: Sequence[int] | None = None,
+        event_times: EventTimeRules | None = None,
         late: str = PROCESS,
         error_rows: ErrorRows | None = None,
         subtask_metrics: SubtaskMetrics | None = None,
@@ -141,7 +144,7 @@ class Subtask:
         self._retry_budget_s = retry_budget_s
         self._compaction = compaction
         self._operator = operator
-        self._lateness_us = lateness_us
+        self._event_times = event_times
         self._late = late
         self._error_rows = error_rows
         self._lend_loop = lend_loop
@@ -150,6 +153,8 @@ class Subtask:
         self._key_names = key_names
         self._seen_us: dict[int, int] = {}
         self._following: set[int] = set()
+        self._ahead: set[int] = set()
+        """Inputs with event times that are too far ahead."""
         self._clocks: TimerClocks | None = None
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
@@ -221,14 +226,38 @@ class Subtask:
         """Whether the batch function gets all rows of a micro-batch in one slice."""
         return bool(self._function.slices == WHOLE)
 
-    def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
-        """Record the latest event time of some rows of input ``side``, and how many were late."""
-        if side not in self._following:
+    def saw_event_time(
+        self, at_us: int | None, side: int = 0, *, late: int = 0, ahead: int = 0
+    ) -> None:
+        """Record the event times of some rows of input ``side``.
+
+        ``at_us`` is the latest one that is not too far ahead, ``None`` if there is no such one;
+        ``late`` and ``ahead`` are the numbers of late rows, and of rows that are too far ahead.
+        """
+        if at_us is not None and side not in self._following:
             self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
+        if ahead:
+            self._ahead.add(side)
         counters = self.engine.counters
         counters.late_rows += late
+        counters.rows_ahead += ahead
         if self._late == DROP:
-            counters.late_rows_dropped += late
+            counters.late_rows_dropped += late + ahead
+
+    def saw_event_times(self, times: Sequence[int], side: int = 0) -> None:
+        """Record the event time of each of some rows of input ``side``."""
+        bounds = self.event_time_bounds
+        usual = [at_us for at_us in times if at_us <= bounds.furthest_us]
+        late = sum(at_us <= bounds.watermark_us for at_us in times)
+        ahead = len(times) - len(usual)
+        self.saw_event_time(max(usual, default=None), side, late=late, ahead=ahead)
+
+    @property
+    def event_time_bounds(self) -> EventTimeBounds:
+        """The event times of rows that are neither late nor too far ahead."""
+        if self._event_times is None or self._clocks is None:
+            return EventTimeBounds(self.watermark_us)
+        return self._event_times.bounds(watermark_us=self.watermark_us, now_us=self._clocks.now_us)
 
     def follow(self, mark_us: int | None, side: int = 0) -> None:
         """Take the watermark of the operator before as the latest event time of input ``side``.
@@ -241,8 +270,8 @@ class Subtask:
             self._seen_us[side] = mark_us
 
     def is_late(self, at_us: int) -> bool:
-        """Return whether a row of this event time is late."""
-        return at_us <= self.watermark_us
+        """Return whether a row of this event time is late, or too far ahead, which is the same."""
+        return self.event_time_bounds.excludes(at_us)
 
     @property
     def processes_late(self) -> bool:
@@ -461,7 +490,7 @@ class Subtask:
             now_us=self._now_us,
             batch_ms=self._batch_ms,
             checkpoint=task.checkpoint,
-            every_clock=self._lateness_us is not None,
+            every_clock=self._event_times is not None,
         )
         journal.begin(making.coordinates)
         return making
@@ -550,7 +579,7 @@ class Subtask:
             lineages={} if self._making is None else lineages_of(self._making.manifests),
             rewrites=self._rewrites,
             times=times,
-            has_event_time=self._lateness_us is not None,
+            has_event_time=self._event_times is not None,
             error_rows=self._error_rows,
             subtask_metrics=self.subtask_metrics,
             query=task.query or task.run.keyed_uuid,
@@ -568,20 +597,26 @@ class Subtask:
     def _times(self) -> TimerClocks | None:
         """Return the clocks, if there are timers or event times."""
         timers = has_timers(self._function, by_columns=self._batch_output is not None)
-        if not timers and self._lateness_us is None:
+        if not timers and self._event_times is None:
             return None
-        return times_of(self._making, now_us=self._now_us, lateness_us=self._lateness_us)
+        return times_of(self._making, now_us=self._now_us, rules=self._event_times)
 
     def _times_after(self, times: TimerClocks, timers: EngineTimers | None) -> TimerClocks:
         """Return the clocks for the version to store; ``times`` are the micro-batch's."""
         if timers is not None:
             times = timers.finish()
         sides = range(len(times.seen_us))
-        return attrs.evolve(
+        times = attrs.evolve(
             times,
             seen_us=[max(times.seen_us[side], self._seen_us.get(side, ALWAYS)) for side in sides],
             active=[side in self._seen_us for side in sides],
         )
+        if not times.silent_us:
+            return times
+        only_ahead = [side in self._ahead - self._seen_us.keys() for side in sides]
+        times = attrs.evolve(times, only_ahead=only_ahead)
+        # All subtasks know the same marks and silence, and one name of the version carries them.
+        return times if self.task.subtask == 0 else times.without_silence()
 
     def _take_over(self) -> None:
         """At the start of a fork, check its declarations; copy cells into an empty backend."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
 
-from forebay_engine.timers.watermark import EPOCH, FIRST_US, MICROSECOND
-
-LAST_US: Final = (datetime.max.replace(tzinfo=EPOCH.tzinfo) - EPOCH) // MICROSECOND
-"""The latest time that a ``datetime`` can be: the watermark at the end of event time."""
+from forebay_engine.timers.watermark import EPOCH, FIRST_US, LAST_US
 
 
 def us_of(at: datetime) -> int:

@@ -19,8 +19,8 @@ from forebay_engine.timers.cells import (
 )
 from forebay_engine.timers.clocks import Clocks
 from forebay_engine.timers.domain_timers import DomainTimers, Entry
-from forebay_engine.timers.instants import LAST_US, timer_us, us_of
-from forebay_engine.timers.watermark import TimerClocks
+from forebay_engine.timers.instants import timer_us, us_of
+from forebay_engine.timers.watermark import LAST_US, TimerClocks
 from forebay_engine.versions.format.namespaces import (
     merged_namespaces,
 )

@@ -7,18 +7,14 @@ the minimum of the event times that subtasks with rows have seen, each minus the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import attrs
 
-from forebay_engine.versions.format.timer_tables import DOMAINS
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.contract.checksummed import known_fields
-
-if TYPE_CHECKING:
-    from forebay_engine.versions.operator import TaskVersion
 
 NEVER: Final = 1 << 62
 """Later than every time, in µs."""
@@ -28,6 +24,8 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 """The earliest time that a ``datetime`` can be."""
+LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+"""The latest time that a ``datetime`` can be: the watermark at the end of event time."""
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +44,15 @@ class TimerClocks:
     """A lower bound for each domain's timers; ``NEVER`` without any."""
     lists: bool = False
     """Whether the stored lists of each key's timers are complete."""
+    marks_us: Sequence[int] = ()
+    """Each input's `InputSilence.mark_us` when the micro-batch began; empty without
+    ``idle_after``."""
+    silent_us: Sequence[int] = ()
+    """Each input's `InputSilence.silent_us` then."""
+    before_us: int = NO_TIME
+    """The time of the micro-batch before, if it was of the same run; else `NO_TIME`."""
+    only_ahead: Sequence[bool] = ()
+    """Whether the micro-batch saw only event times in each input that are too far ahead."""
 
     def stored(self) -> dict[str, Any]:
         """Return the value as plain data for a manifest."""
@@ -56,50 +63,24 @@ class TimerClocks:
             "active": list(self.active),
             "next_us": list(self.next_us),
             "lists": self.lists,
+            **self._stored_silence(),
         }
+
+    def without_silence(self) -> Self:
+        """Return the value without the marks and the silence of inputs."""
+        return attrs.evolve(self, marks_us=(), silent_us=(), before_us=NO_TIME)
+
+    def _stored_silence(self) -> dict[str, Any]:
+        stored: dict[str, Any] = {}
+        if self.silent_us:
+            stored["marks_us"] = list(self.marks_us)
+            stored["silent_us"] = list(self.silent_us)
+            stored["before_us"] = self.before_us
+        if any(self.only_ahead):
+            stored["only_ahead"] = list(self.only_ahead)
+        return stored
 
     @classmethod
     def loaded(cls, stored: Mapping[str, Any]) -> Self:
         """Decode the result of `stored`; return the defaults if nothing was stored."""
         return cls(**known_fields(cls, stored))
-
-
-def times_of(
-    making: TaskVersion | None, *, now_us: int, lateness_us: Sequence[int] | None
-) -> TimerClocks:
-    """Return the clocks with which a micro-batch begins.
-
-    ``lateness_us`` is each input's allowed lateness, ``None`` without event time. A subtask that
-    does not know the time (``now_us`` is `NO_TIME`) uses the latest time in the version.
-    """
-    sides = len(lateness_us or ())
-    if making is None or not making.is_restored:
-        return TimerClocks(now_us=now_us, seen_us=[ALWAYS] * sides, next_us=(NEVER, NEVER))
-    own = [TimerClocks.loaded(manifest.times) for manifest in making.manifests]
-    next_us = [min(one.next_us[number] for one in own) for number in range(len(DOMAINS))]
-    everyone: list[TimerClocks] = []
-    if lateness_us is not None or (now_us == NO_TIME and next_us[1] < NEVER):
-        everyone = [TimerClocks.loaded(times) for times in making.every_times()]
-    return TimerClocks(
-        now_us=now_us if now_us != NO_TIME else _latest([one.now_us] for one in everyone),
-        watermark_us=_watermark(everyone, lateness_us or ()),
-        seen_us=[_latest(one.seen_us[side : side + 1] for one in own) for side in range(sides)],
-        next_us=next_us,
-        lists=all(one.lists for one in own),
-    )
-
-
-def _watermark(everyone: Sequence[TimerClocks], lateness_us: Sequence[int]) -> int:
-    marks = [
-        max(seen_us - lateness_us[side], FIRST_US)
-        for one in everyone
-        for side, (seen_us, active) in enumerate(zip(one.seen_us, one.active, strict=True))
-        if active and side < len(lateness_us)
-    ]
-    # Older state may contain a watermark before the year 1.
-    before = [max(us, FIRST_US) for one in everyone if (us := one.watermark_us) != ALWAYS]
-    return max([*before, min(marks, default=ALWAYS)])
-
-
-def _latest(parts: Iterable[Sequence[int]]) -> int:
-    return max((seen_us for part in parts for seen_us in part), default=ALWAYS)

@@ -262,6 +262,12 @@ class TaskVersion:
         return self._opened.version
 
     @property
+    def continues_run(self) -> bool:
+        """Whether the micro-batch just before this one, of this run, made the opened version."""
+        opened, made = self._opened.origin, self._made
+        return opened.version == made.version - 1 and opened.run_key == made.run_key
+
+    @property
     def parents(self) -> Sequence[ParentState]:
         """The parts of the opened version that the task's range needs, in key-group order.
 

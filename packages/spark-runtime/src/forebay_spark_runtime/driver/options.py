@@ -73,6 +73,10 @@ class KeyedOptions:
     """
     marks: tuple[tuple[MarkSource, ...], ...] = ()
     """For each keyed input the operators whose watermark it has; none for its own event times."""
+    idle_after_us: int | None = None
+    """The silence after which an input does not hold the watermark; ``None`` without it."""
+    max_ahead_us: int | None = None
+    """How far event times may be ahead of the micro-batch's time; ``None`` without a bound."""
     error_limit: int | None = None
     """The failed records that a subtask accepts; ``None`` if each fails the micro-batch."""
     error_column: str = ERROR_COLUMN
@@ -352,6 +356,8 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
         "error_column",
         "fire_at_end",
         "ticks_ms",
+        "idle_after_us",
+        "max_ahead_us",
     ):
         _agree(field, getattr(first, field), getattr(second, field))
     _agree("event_time=, given or not,", first.event_time is None, second.event_time is None)

@@ -11,26 +11,17 @@ from __future__ import annotations
 import re
 import sys
 import weakref
-from datetime import timedelta
 from typing import Any, Final
 
 import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
+from forebay_engine.execution.periods import MILLISECOND, period_of
 from forebay_spark_runtime.driver.session import is_connect
 from forebay_spark_runtime.driver.tick_entries import NAME
 from forebay_state_api.errors import ConfigurationError
 
-_MS: Final = timedelta(milliseconds=1)
-_UNITS: Final = {
-    "millisecond": _MS,
-    "second": timedelta(seconds=1),
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-}
-_PERIOD: Final = re.compile(rf"(\d+) *({'|'.join(_UNITS)})s?", re.IGNORECASE)
 MARK: Final = "__forebay_ticks_"
 """The beginning of the name of a source's column, which plans show; the period in ms follows."""
 
@@ -88,15 +79,8 @@ def _in_pipeline() -> bool:
 
 
 def _period_ms(ticks: object) -> int | None:
-    period = ticks
-    if isinstance(ticks, str) and (found := _PERIOD.fullmatch(ticks.strip())) is not None:
-        try:
-            period = int(found[1]) * _UNITS[found[2].lower()]
-        except OverflowError:
-            return None
-    if not isinstance(period, timedelta) or period < _MS:
-        return None
-    return period // _MS
+    period = period_of(ticks)
+    return None if period is None or period < MILLISECOND else period // MILLISECOND
 
 
 def ticks_of(df: DataFrame, period_ms: int, uid: str) -> DataFrame | None:
@@ -108,10 +92,7 @@ def ticks_of(df: DataFrame, period_ms: int, uid: str) -> DataFrame | None:
     session = df.sparkSession
     if is_connect(session):
         return tick_stream(session, period_ms, has_rows=True)
-    java: Any = df._jdf
-    periods = {
-        int(found) for found in _IN_PLAN.findall(java.queryExecution().analyzed().toString())
-    }
+    periods = periods_before(df)
     if not periods:
         return tick_stream(session, period_ms, has_rows=False)
     if periods != {period_ms}:
@@ -120,6 +101,15 @@ def ticks_of(df: DataFrame, period_ms: int, uid: str) -> DataFrame | None:
             f"{max(periods):,} ms, which reach this one too: give ticks= once, or the same in all"
         )
     return None
+
+
+def periods_before(df: DataFrame) -> set[int]:
+    """Return the periods in ms of the ticks in the plan of ``df``; none under Spark Connect."""
+    if is_connect(df.sparkSession):
+        return set()
+    java: Any = df._jdf
+    plan = java.queryExecution().analyzed().toString()
+    return {int(found) for found in _IN_PLAN.findall(plan)}
 
 
 def tick_stream(session: SparkSession, period_ms: int, *, has_rows: bool) -> DataFrame:

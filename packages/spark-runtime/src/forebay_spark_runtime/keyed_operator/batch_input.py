@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from forebay_engine.execution.identity import SubtaskIdentity
 from forebay_engine.execution.subtask import Subtask
+from forebay_engine.timers.event_times import EventTimeRules
 from forebay_spark_runtime.arrow.keys_in import canonical_column, keys_of_columns
 from forebay_spark_runtime.arrow.rows_in import (
     SLICE_ROWS,
@@ -57,13 +58,23 @@ class KeyedInputLayout:
     event_times: tuple[tuple[int, int], ...] = ()
     """For each keyed input, the position of its event times among the user's columns and the
     allowed lateness in µs; empty without event time."""
+    idle_after_us: int | None = None
+    """`EventTimeRules.idle_after_us`."""
+    max_ahead_us: int | None = None
+    """`EventTimeRules.max_ahead_us`."""
     declared: tuple[tuple[DeclaredType, ...], ...] = ()
     """For each input the types of columns with user-defined types; empty if there are none."""
 
     @property
-    def lateness_us(self) -> list[int] | None:
-        """The allowed lateness of each input in µs; ``None`` without event time."""
-        return [lateness_us for _, lateness_us in self.event_times] or None
+    def rules(self) -> EventTimeRules | None:
+        """The rules for the event times of the inputs; ``None`` without event time."""
+        if not self.event_times:
+            return None
+        return EventTimeRules(
+            lateness_us=[lateness_us for _, lateness_us in self.event_times],
+            idle_after_us=self.idle_after_us,
+            max_ahead_us=self.max_ahead_us,
+        )
 
     @property
     def single(self) -> bool:

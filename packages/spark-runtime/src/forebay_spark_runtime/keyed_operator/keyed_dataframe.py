@@ -25,6 +25,7 @@ from forebay_engine.execution.arguments import (
     checked_error_column,
     checked_error_limit,
     checked_late,
+    checked_max_ahead,
     checked_restore,
 )
 from forebay_engine.execution.batch_functions import check_batch_function
@@ -53,6 +54,7 @@ from forebay_spark_runtime.driver.service_outages import packed_reports
 from forebay_spark_runtime.driver.session import time_zone
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
+from forebay_spark_runtime.event_time.idle_inputs import checked_idle_us
 from forebay_spark_runtime.event_time.marks import (
     FIELD as MARK_FIELD,
 )
@@ -397,6 +399,8 @@ def keyed(
     allowed_lateness: timedelta | float | None = None,
     late: Literal["process", "drop", "column"] = "process",
     emits_event_time: str | None = None,
+    idle_after: str | timedelta | None = None,
+    max_event_time_ahead: str | timedelta | None = None,
     fire_at_end: bool | None = None,
     ticks: str | timedelta | None = None,
     new_state: bool = False,
@@ -438,6 +442,13 @@ def keyed(
     :param emits_event_time: name of the output's column of event times, of type timestamp, for
         which the watermark goes on to Spark's operators behind this one, such as windows, and to
         the next `keyed`. For streams. Default: it ends here.
+    :param idle_after: the silence after which an input does not hold the watermark, and after which
+        the watermark goes on if all inputs are silent: ``"5 minutes"``, or a timedelta. It needs
+        ``ticks``. Default: an input without event times in a micro-batch does not hold the
+        watermark, which does not move while nothing comes.
+    :param max_event_time_ahead: how far ahead of the micro-batch's time an event time may be:
+        ``"1 hour"``, or a timedelta. Rows beyond it do not move the watermark, are counted as
+        ``rows_ahead``, and are treated as late rows are. Default: no bound.
     :param fire_at_end: whether the end of a bounded DataFrame fires all event-time timers, after
         its last row. Default: only if the state is dropped at the end, as without ``query=``.
         ``True`` is refused for a stream and in ``foreachBatch``.
@@ -486,6 +497,7 @@ def keyed(
     check_readable(schema, f"operator {options.uid!r}")
     column, lateness_us = checks.checked_event_time(df, event_time, allowed_lateness, options.uid)
     who = f"operator {options.uid!r}"
+    ticks_ms = checked_ticks(df, ticks, options.uid)
     options = attrs.evolve(
         options,
         event_time=column,
@@ -498,10 +510,12 @@ def keyed(
             sends_figures=options.settings["progress-figures"],
             uid=options.uid,
         ),
+        idle_after_us=checked_idle_us(df, idle_after, column, ticks_ms, options.uid, late=late),
+        max_ahead_us=checked_max_ahead(max_event_time_ahead, column, options.uid),
         error_limit=checked_error_limit(on_error, error_limit, options.uid),
         error_column=checked_error_column(error_column, on_error, who),
         fire_at_end=checks.checked_end(fire_at_end, df, options),
-        ticks_ms=checked_ticks(df, ticks, options.uid),
+        ticks_ms=ticks_ms,
     )
     return KeyedDataFrame(df, keys, options)
 
@@ -685,6 +699,8 @@ def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedIn
             for side in sides
             if (column := side.options.event_time) is not None
         ),
+        idle_after_us=sides[0].options.idle_after_us,
+        max_ahead_us=sides[0].options.max_ahead_us,
     )
 
 

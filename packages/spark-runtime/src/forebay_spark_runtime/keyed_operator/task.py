@@ -184,7 +184,7 @@ class SubtaskJob:
                 what=f"key of operator {uid!r}",
             ),
             now_us,
-            self.layout.lateness_us,
+            self.layout.rules,
             error_rows,
             batch_output=self._batch_output(),
             key_names=[self.layout.names[0][at] for at in self.layout.keys[0]],

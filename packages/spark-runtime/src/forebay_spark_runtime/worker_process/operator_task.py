@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from forebay_engine.columns.outputs import Output
     from forebay_engine.execution.identity import SubtaskReport
     from forebay_engine.isolation.failed_record import ErrorRows
+    from forebay_engine.timers.event_times import EventTimeRules
     from forebay_spark_runtime.driver.options import KeyedOptions, MarkSource
     from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
     from forebay_state_api.codecs import ValueCodec
@@ -59,7 +60,7 @@ class OperatorTask:
         function: Any,
         key_codec: ValueCodec,
         now_us: int,
-        lateness_us: Sequence[int] | None = None,
+        event_times: EventTimeRules | None = None,
         error_rows: ErrorRows | None = None,
         *,
         batch_output: Output | None = None,
@@ -70,7 +71,7 @@ class OperatorTask:
         :param function: a fresh copy of the user function.
         :param key_codec: the codec of keys.
         :param now_us: the micro-batch's time, in µs since the epoch.
-        :param lateness_us: the allowed lateness of each input; ``None`` without event time.
+        :param event_times: the rules for event times; ``None`` without event time.
         :param error_rows: what becomes of failed records; ``None`` means they fail the micro-batch.
         :param batch_output: makes the output of a batch function; ``None`` for other functions.
         :param key_names: the names of the key columns of a batch function.
@@ -93,7 +94,7 @@ class OperatorTask:
             retry_budget_s=settings["storage.retry-budget"],
             compaction=None if self._versions is None else self._compaction(),
             operator="" if task.query is None else operator_folder(task.query, options.uid),
-            lateness_us=lateness_us,
+            event_times=event_times,
             late=options.late,
             error_rows=error_rows,
             subtask_metrics=self._subtask_metrics,

@@ -27,6 +27,7 @@ class EngineMetrics:
     late_rows_dropped: int = metric(
         'Rows dropped by `late="drop"` or `ctx.timers.drop_late`.', key="late_rows_dropped"
     )
+    rows_ahead: int = metric("Rows beyond `max_event_time_ahead`.", key="rows_ahead")
     keys_touched: int = metric(
         "Keys whose state was written, or read from storage, in the state with the most such keys. "
         "If more keys registered timers, and more timers were added, the number of these keys.",
@@ -40,9 +41,8 @@ class EngineMetrics:
         "Registrations of timers, also of timers that were there.", key="timers_registered"
     )
     timers_added: int = metric(
-        "Timers that hand-overs of writes to the backend add. Writes are handed over at the end of "
-        "a micro-batch, and whenever they fill the buffer. A timer that is moved may count. A "
-        "stored timer counts again, unless the backend holds all state in memory.",
+        "Timers that hand-overs of writes to the backend add. A moved timer may count; a stored "
+        "one counts again, unless the backend holds all state in memory.",
         key="timers_added",
     )
     timers_fired: int = metric("Timers that fired.", key="timers_fired")

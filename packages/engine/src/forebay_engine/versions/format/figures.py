@@ -54,6 +54,7 @@ COUNTS: Final[Mapping[str, str]] = {
     "late_rows_dropped": "LD",
     "puts_and_lists": "P",
     "gets": "G",
+    "rows_ahead": "RA",
     "timers_registered": "TR",
 }
 """Key of a metric → code. A code is stored, so it never changes its meaning. If a name has no room
