@@ -18,8 +18,8 @@ from forebay_engine.timers.cells import (
     Timer,
     TimerCells,
 )
-from forebay_engine.timers.instants import LAST_US, instant
-from forebay_engine.timers.watermark import ALWAYS, EPOCH, NEVER, TimerClocks
+from forebay_engine.timers.instants import instant
+from forebay_engine.timers.watermark import ALWAYS, EPOCH, LAST_US, NEVER, TimerClocks
 from forebay_engine.versions.format.namespaces import (
     packed_namespace,
     unpacked_namespace,

@@ -20,8 +20,9 @@ def checked_idle_us(
     """Return the ``idle_after=`` of `keyed` in µs; ``None`` without it.
 
     ``ticks_ms`` is the period of the operator's own ticks, ``late`` the action for late rows. Logs
-    what becomes of rows after an outage upstream. Raises `ConfigurationError` if it is no period, without event times, without ticks or
-    with ticks of a longer period, on a bounded DataFrame and in ``foreachBatch``.
+    what becomes of rows after an outage upstream. Raises `ConfigurationError` if it is no period,
+    without event times, without ticks or with ticks of a longer period, on a bounded DataFrame and
+    in ``foreachBatch``.
     """
     silence_us = checked_idle_after(idle_after, event_time, uid)
     if silence_us is None:
