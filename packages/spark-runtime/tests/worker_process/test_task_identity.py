@@ -105,7 +105,14 @@ def test_two_operators_of_one_uid_are_refused_before_their_partitions_are_looked
     assert TaskIdentity.of(options(), other, streaming=True).subtask.uid == "u"
 
 
-def test_a_marked_query_is_refused():
-    task = Task({**STREAM, query_listener.MARK: "true"})
-    with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled=true"):
+@pytest.mark.parametrize(
+    ("mark", "reason"),
+    [
+        (query_listener.MARK, "asyncProgressTrackingEnabled=true"),
+        (query_listener.REAL_TIME, "the query runs in real-time mode"),
+    ],
+)
+def test_a_marked_query_is_refused(mark, reason):
+    task = Task({**STREAM, mark: "true"})
+    with pytest.raises(ConfigurationError, match=reason):
         TaskIdentity.of(options(), task, streaming=True)

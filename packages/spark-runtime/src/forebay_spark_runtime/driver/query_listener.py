@@ -54,6 +54,10 @@ ENDS: Final = "spark.sql.forebay.endsByItself"
 ADAPTIVE: Final = "spark.sql.adaptive.streaming.stateless.enabled"
 """Spark's setting (4.1 and newer) for queries without an operator of its own that has state."""
 
+REAL_TIME: Final = "spark.sql.forebay.realTime"
+"""Set to ``true`` in the session of a query in real-time mode."""
+
+_REAL_TIME_TRIGGER: Final = "RealTimeTrigger"
 _CLASS: Final = "AsyncProgressTracking"
 _ENDING_TRIGGERS: Final = ("AvailableNowTrigger", "OneTimeTrigger")
 _watched: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
@@ -65,6 +69,15 @@ def async_progress_error(uid: str) -> ConfigurationError:
         f"operator {uid!r}: the query was started with asyncProgressTrackingEnabled=true. After a "
         "failure its batch ids come back with other data, to which no version of the state "
         "belongs. Start it without that option"
+    )
+
+
+def real_time_error(uid: str) -> ConfigurationError:
+    """Return the error for a query marked with `REAL_TIME`."""
+    return ConfigurationError(
+        f"operator {uid!r}: the query runs in real-time mode, in which a micro-batch lasts for "
+        "minutes and its rows go on before its state is committed. Start it with "
+        "trigger(processingTime=...) or trigger(availableNow=True)"
     )
 
 
@@ -164,6 +177,8 @@ class _Listener:
         if _is_asynchronous(execution):
             conf.set(MARK, "true")
             _log.warning("query %s was started with asyncProgressTrackingEnabled", event.id())
+        if _REAL_TIME_TRIGGER in execution.trigger().getClass().getName():
+            conf.set(REAL_TIME, "true")
         if _ends_by_itself(execution):
             conf.set(ENDS, "true")
         if (checkpoint := checkpoint_of(execution)) is not None:

@@ -30,12 +30,15 @@ class TaskIdentity:
 
         For a stream, batch and run come from the task. Otherwise they come from the call of
         `keyed`, so that every action on its result is the same run. Raises `ConfigurationError`
-        for asynchronous progress tracking, for a query with two operators of this uid, for a
-        stream's task without a batch id, and if the operator's partitions were moved.
+        for asynchronous progress tracking, for real-time mode, for a query with two operators of
+        this uid, for a stream's task without a batch id, and if the operator's partitions were
+        moved.
         """
         read = task.getLocalProperty
         if read(query_listener.MARK) == "true":
             raise query_listener.async_progress_error(options.uid)
+        if read(query_listener.REAL_TIME) == "true":
+            raise query_listener.real_time_error(options.uid)
         if read(SAME_UID) == options.uid:
             raise duplicate_uid_error(options.uid)
         batch = options.batch
