@@ -80,7 +80,7 @@ class LinesEndInOneWay(ChangesTexts):
         return value.replace("\r\n", "\n")
 
 
-@caught_by(VALUES, "text-plain")
+@caught_by(VALUES, "half a character-plain")
 class ReplacesHalfACharacter(ChangesTexts):
     @staticmethod
     def changed_text(value):
@@ -100,7 +100,7 @@ class DropsTrailingNulsOfBytes(ChangesValues):
         return value.rstrip(b"\0") if isinstance(value, bytes) else value
 
 
-@caught_by(VALUES, "int-plain")
+@caught_by(VALUES, "long int-plain")
 class IntsOf64Bits(ChangesValues):
     def changed(self, value):
         if type(value) is not int:

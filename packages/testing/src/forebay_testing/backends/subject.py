@@ -88,18 +88,18 @@ class BackendSubject:
     example_factor: ClassVar[int] = 1
     """The factor on the number of drawn examples."""
     unclaimed: ClassVar[Mapping[str, str]] = {}
-    """Name of a test → why the backend does not keep its promise. Such tests are skipped, and the
-    summary of the run lists them; a name that is no test of the class is an error."""
+    """Name of a test, or of one of its cases → why the backend does not keep the promise. Such
+    tests are skipped, and the summary of the run lists them; another name is an error."""
 
     @pytest.fixture(autouse=True)
     def _says_what_was_promised(self, request: pytest.FixtureRequest) -> None:
         request.node.stash.setdefault(JOBS, [])
         register(request.config)
-        unknown = [name for name in self.unclaimed if not hasattr(type(self), name)]
+        rows = {name: name.partition("[")[0] for name in self.unclaimed}
+        unknown = [name for name, row in rows.items() if not hasattr(type(self), row)]
         if unknown:
             pytest.fail(f"{type(self).__name__}.unclaimed: no test is {', '.join(unknown)}")
-        name = request.node.originalname
-        if name in self.unclaimed:
+        for name in {request.node.originalname, request.node.name} & self.unclaimed.keys():
             promise = name.removeprefix("test_").replace("_", " ")
             pytest.skip(f"{type(self).__name__} {NOT_CLAIMED} {promise!r}: {self.unclaimed[name]}")
 
