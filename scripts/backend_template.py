@@ -29,7 +29,7 @@ def backend() -> str:
     body = source[source.index("from __future__") :]
     for old, new in (("Reference", "Acme"), ('"reference"', '"acme"')):
         body = body.replace(old, new)
-    body = re.sub(r"\n__all__ = .*\n", "\n", body)
+    body = re.sub(r"\n__all__ = .*\n", "", body)
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "format", "--stdin-filename", BACKEND.name, "-"],
         input=f"{_HEAD}\n{body}",

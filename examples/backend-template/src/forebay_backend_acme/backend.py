@@ -30,7 +30,6 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.settings import DURATION, Setting
 
-
 _NAMESPACES: Final = codec_for(None, what="a namespace")
 
 Cell = tuple[int, bytes, bytes, bytes]
