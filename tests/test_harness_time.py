@@ -333,3 +333,25 @@ def test_an_operator_in_a_chain_has_the_watermark_of_the_one_before():
         assert ended == [{minutes[3]}, {minutes[4]}, set()], "the watermark goes on without rows"
     with pytest.raises(ConfigurationError, match="is the name of a column of schema="):
         FunctionHarness(ToTheMinute(), "user", event_time="at", emits_event_time="at")
+
+
+class FirstMinute(KeyedProcessFunction):
+    """Emits the rows of minute 0 at once, and no others."""
+
+    def process_element(self, row, ctx):
+        if not row.at.minute:
+            yield row.user, row.at, None
+
+
+def test_the_watermark_goes_on_while_the_operator_before_emits_nothing():
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    clock = ManualClock()
+    common = {"event_time": "at", "schema": "user string, at timestamp, mark timestamp"}
+    common |= {"clock": clock, "parallelism": 2}
+    with HarnessChain(
+        FunctionHarness(FirstMinute(), "user", emits_event_time="at", **common),
+        FunctionHarness(Quiet(), "user", event_time="at", parallelism=3, clock=clock),
+    ) as chain:
+        minutes = [start + timedelta(minutes=n) for n in range(4)]
+        out = [chain.process([Visit("a", at), Visit("b", at)]) for at in minutes]
+        assert [len(rows) for rows in out] == [0, 0, 0, 2], "10:01 has passed in the batch before"

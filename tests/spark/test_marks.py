@@ -160,6 +160,24 @@ def test_update_mode_passes_and_complete_mode_is_spark_s_error(stage):
         writer.outputMode("complete").start()
 
 
+class HalfAnHour(KeyedProcessFunction):
+    """Emits each row half an hour of event time later."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at + timedelta(minutes=30))
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, f"{at:%H:%M}"
+
+
+def test_the_watermark_goes_on_while_the_operator_before_emits_nothing(stage):
+    put(stage, TWO_SPEEDS)
+    first = due(stage).where("at = timestamp '2024-05-01T10:00:00Z'")
+    second = keyed(first, "user", uid="next", parallelism=3, event_time="at")
+    stage.run(second.process(HalfAnHour(), "user string, time string"))
+    assert stage.rows("user string, time string") == [("a", "10:30")]
+
+
 class Marks(KeyedProcessFunction):
     """Emits each row with the watermark that it meets."""
 
