@@ -323,9 +323,9 @@ class Scenarios:
             keyed(df, "user", uid=uid, parallelism=2).connect(broadcast(numbers))
             for uid in ("numbered", "by_columns")
         )
-        found = by_rows.process(Numbered(), SCHEMA)
-        found = found.union(by_columns.process_batch(Numbered(), SCHEMA))
-        return sorted(tuple(row) for row in found.collect())
+        rows = by_rows.process(Numbered(), SCHEMA).collect()
+        columns = by_columns.process_batch(Numbered(), SCHEMA).collect()
+        return sorted(tuple(row) for row in [*rows, *columns])
 
     def calls(self):
         """Clients and retries, and a time limit for the record whose call gets no answer."""
