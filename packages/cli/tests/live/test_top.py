@@ -136,6 +136,17 @@ def test_what_requests_cost(make_committing_job, tmp_path, invoke):
     assert (found["requests"]["puts_and_lists"], found["requests"]["gets"]) == (12, 2)
 
 
+def test_what_calls_were_made_and_answered(make_committing_job, tmp_path):
+    counted = {"call_tries": 40, "call_answered": 7, "call_kept_bytes": 3_000, "call_dropped": 0}
+    job = make_committing_job()
+    job.version(1, metrics={"rows_in": 1})
+    assert "calls of the newest" not in "\n".join(drawn(screen(tmp_path), 150, 60))
+    job.version(2, metrics=counted)
+    text = "\n".join(drawn(screen(tmp_path), 150, 60))
+    said = "calls of the newest micro-batch: 80 made, 14 answered by what an earlier attempt kept, "
+    assert said + "6 kB of answers kept" in text
+
+
 def test_operators_without_room_are_counted(stored):
     lines = drawn(screen(stored), 80, 14)
     assert any(line.startswith("… 1 more: enlarge the window") for line in lines)

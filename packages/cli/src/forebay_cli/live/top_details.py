@@ -9,6 +9,7 @@ from rich.text import Text
 
 from forebay_cli.live.phase_bars import phase_bar, phase_legend
 from forebay_cli.output.terminal import one_line
+from forebay_engine.versions.format.figures import CALLS
 from forebay_state_api.metrics.histogram import Histogram
 from forebay_state_processor.observing import symptoms_of
 from forebay_state_processor.observing.quantities import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
         VersionFigures,
     )
 
-OTHER_LINES: Final = 10
+OTHER_LINES: Final = 11
 """The most lines of an operator that are no bars."""
 _HOT_GROUPS: Final = 5
 _OF_BACKENDS: Final = frozenset({"keys", "runs_max", "written_bytes", "compactions_pending"})
@@ -114,6 +115,8 @@ def _facts(view: OperatorView, now: datetime) -> Iterator[str]:
     if reads := _read_times(view):
         yield reads
     yield f"{_stored(view, now)}; {_compactions(view, now)}"
+    if calls := _calls(view):
+        yield calls
     if view.request_costs is not None:
         yield f"requests of a micro-batch: {view.request_costs.text}"
     if view.unknown:
@@ -146,6 +149,21 @@ def _read_times(view: OperatorView) -> str:
         parts.append(f"{state} {', '.join(quantiles)}")
     where = f"reads of state, in subtask {view.busiest.made.subtask}: "
     return where + "; ".join(parts) if parts else ""
+
+
+def _calls(view: OperatorView) -> str:
+    """Return the calls of the newest micro-batch, and the answers that were kept of them."""
+    made, answered, kept, dropped = (view.timeline.count(key) for key in CALLS)
+    parts = []
+    if made:
+        parts.append(f"{made:,} made")
+    if answered:
+        parts.append(f"{answered:,} answered by what an earlier attempt kept")
+    if kept:
+        parts.append(f"{size_text(kept)} of answers kept")
+    if dropped:
+        parts.append(f"{dropped:,} answers not kept")
+    return f"calls of the newest micro-batch: {', '.join(parts)}" if parts else ""
 
 
 def _stored(view: OperatorView, now: datetime) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_console.pages.keys import stored_versions, text_of
-from forebay_engine.versions.format.figures import COUNTS
+from forebay_engine.versions.format.figures import ALL_COUNTS
 from forebay_state_api.errors import ForebayError
 from forebay_state_processor.reading.stored_states import states_of
 
@@ -59,7 +59,7 @@ def _chosen(
 
 
 def _figures(older: VersionFigures, newer: VersionFigures) -> Sequence[Mapping[str, Any]]:
-    pairs = ((name, older.count(name), newer.count(name)) for name in COUNTS)
+    pairs = ((name, older.count(name), newer.count(name)) for name in ALL_COUNTS)
     return [
         {
             "name": name,

@@ -24,7 +24,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from forebay_console.watching.operator import HISTORY
-from forebay_engine.versions.format.figures import COUNTS
+from forebay_engine.versions.format.figures import ALL_COUNTS
 from forebay_state_api.metrics import KEYED, MetricKind, Phase
 from forebay_state_processor.observing.directory import seen
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _PHASE: Final = "phase_seconds"
 _COMMITS: Final = "commits"
-_SHOWN: Final = tuple(m for m in KEYED if m.key in COUNTS or m.key in (_PHASE, _COMMITS))
+_SHOWN: Final = tuple(m for m in KEYED if m.key in ALL_COUNTS or m.key in (_PHASE, _COMMITS))
 """The metrics that the names of manifests hold."""
 _LABELS: Final = ("query", "uid")
 _LEAST_COUNTED: Final = 4 * HISTORY

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from cachetools import LRUCache
 
-from forebay_engine.versions.format.figures import COUNTS
+from forebay_engine.versions.format.figures import ALL_COUNTS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,7 +54,7 @@ class VersionSummary:
     @classmethod
     def of(cls, version: VersionFigures) -> VersionSummary:
         """Add a version's figures up."""
-        counts = {name: version.count(name) for name in COUNTS}
+        counts = {name: version.count(name) for name in ALL_COUNTS}
         return cls(
             version=version.version,
             run_key=version.run_key,

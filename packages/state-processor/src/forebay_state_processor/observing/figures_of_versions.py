@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_engine.versions.format.figures import PHASES, Figures
+from forebay_engine.versions.format.figures import CALLS, PHASES, Figures
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -101,8 +101,13 @@ class VersionFigures:
         return max(subtask.committed for subtask in self.subtasks)
 
     def count(self, name: str) -> int | None:
-        """Return the sum of a count over all subtasks; ``None`` unless all of them know it."""
+        """Return the sum of a count over all subtasks; ``None`` unless all of them know it.
+
+        Of calls it is the sum of those that made any; ``None`` if none did.
+        """
         known = [one.figures.counts.get(name) for one in self.subtasks]
+        if name in CALLS:
+            return sum(number or 0 for number in known) or None
         if any(number is None for number in known):
             return None
         together: Callable[[Iterable[int]], int] = max if name in _LARGEST else sum

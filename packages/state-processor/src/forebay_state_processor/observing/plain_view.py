@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_engine.versions.format.figures import CALLS
 from forebay_state_processor.observing.symptoms import symptoms_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def plain_operator(operator: StoredOperator, view: OperatorView, now: datetime) 
         "file_bytes": listing.data_bytes,
         "runs_max": timeline.count("runs_max"),
         "requests": None if costs is None else costs.plain(),
+        "calls": {key: timeline.count(key) or 0 for key in CALLS},
         "compactions": {
             "pending": timeline.count("compactions_pending"),
             "running": view.running_compactions(now),

@@ -61,10 +61,20 @@ COUNTS: Final[Mapping[str, str]] = {
 for all of them, the last ones are left out: symptoms and alerts need the ones before
 ``puts_and_lists``. That and ``gets`` are the classes by which stores bill requests."""
 
+CALLS: Final[Mapping[str, str]] = {
+    "call_tries": "CT",
+    "call_answered": "CA",
+    "call_kept_bytes": "CB",
+    "call_dropped": "CD",
+}
+"""Key of a metric of ``ctx.call`` → code. They come last, and only if they are not 0."""
+
+ALL_COUNTS: Final[Mapping[str, str]] = {**COUNTS, **CALLS}
+
 MOST_CHARACTERS: Final = 240
 """The longest name of an object below its folder; some stores write under a longer name first."""
 
-_BY_CODE: Final = {code: name for name, code in {**PHASES, **COUNTS}.items()}
+_BY_CODE: Final = {code: name for name, code in {**PHASES, **ALL_COUNTS}.items()}
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 FIGURE: Final = re.compile(r"([A-Z]+)([0-9a-z]+)")
 """A code and its number."""
@@ -82,7 +92,7 @@ class Figures:
     def text(self, room: int) -> str:
         """Return the figures as in a manifest's name, as many as fit into ``room`` characters."""
         text = ""
-        codes = {name: COUNTS[name] for name in COUNTS if name in self.counts}
+        codes = {name: code for name, code in ALL_COUNTS.items() if name in self.counts}
         found = [f"{code}{base_36(self.counts[name])}" for name, code in codes.items()]
         times = [f"{PHASES[phase]}{base_36(ms)}" for phase, ms in self.phase_ms.items() if ms]
         for figure in (*times, *found):
@@ -96,7 +106,7 @@ class Figures:
         """Parse the result of `text`."""
         found = {_BY_CODE.get(code): int(n, 36) for code, n in FIGURE.findall(text)}
         return cls(
-            counts={name: found[name] for name in COUNTS if name in found},
+            counts={name: found[name] for name in ALL_COUNTS if name in found},
             phase_ms={name: found[name] for name in PHASES if name in found},
         )
 
@@ -132,9 +142,10 @@ def figures_of(
         **({"gets": requests["get"]} if requests else {}),
         **({"puts_and_lists": requests["put"] + requests["list"]} if requests else {}),
         **{key: metrics[key] for key in COUNTS if key in metrics},
+        **{key: metrics[key] for key in CALLS if metrics.get(key)},
     }
     seconds: Mapping[str, float] = metrics.get("phase_seconds", {})
     return Figures(
-        counts={key: int(known[key]) for key in COUNTS if known.get(key) is not None},
+        counts={key: int(known[key]) for key in ALL_COUNTS if known.get(key) is not None},
         phase_ms={phase: round(seconds[phase] * 1_000) for phase in PHASES if phase in seconds},
     )
