@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from forebay_spark_runtime import keyed
 from forebay_state_api import (
     CleanupIncrementally,
+    KeyedBatchFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -118,9 +119,85 @@ class Visits(KeyedProcessFunction):
         }
 
 
-def visits(source, *, backend, parallelism, state_dir, pause=0.0, ticks=None, **held):
-    """Return the DataFrame of the users' steps."""
-    return keyed(
+class VisitsByColumns(Visits, KeyedBatchFunction):
+    """Makes the same steps for many users in one call; a restart may change from one to the other.
+
+    Of the timers that the visits of a slice register and delete, the last change of each counts.
+    """
+
+    def process_batch(self, rows, ctx):
+        g, at = ctx.groups, rows["at"].to_pylist()
+        due, after, forgets = (
+            one.to_pylist() if hasattr(one, "to_pylist") else list(one)
+            for one in (self.due.get_many(g), rows["after_ms"], rows["forget"])
+        )
+        changes = {}
+        for row, key in enumerate(g.index.to_pylist()):
+            if forgets[row] and due[key] is not None:
+                changes[key, due[key]] = row, False
+            due[key] = ctx.processing_time + timedelta(milliseconds=after[row])
+            changes[key, due[key]] = row, True
+        self.due.put_many(g, due)
+        made, gone = [None] * len(at), [None] * len(at)
+        for (_, time_of), (row, is_made) in changes.items():
+            (made if is_made else gone)[row] = time_of
+        ctx.timers.register_processing_time_many(g, made)
+        ctx.timers.delete_processing_time_many(g, gone)
+        ctx.timers.register_event_time_many(g, [one + QUIET for one in at])
+        return self._steps("visit", at, ctx)
+
+    def on_timers(self, at, ctx):
+        at = at.to_pylist()
+        made = self._steps(ctx.timers.domain.value, at, ctx)
+        if ctx.timers.domain is TimeDomain.PROCESSING_TIME:
+            again = [step % 3 == 0 for step in made["step"].to_pylist()]
+            times = [one + AGAIN for one in at]
+            ctx.timers.register_processing_time_many(ctx.groups, times, where=again)
+        return made
+
+    def _steps(self, what, at, ctx):
+        """Make a step for each row; states are read and written once."""
+        self._wait(ctx.batch_id)
+        g = ctx.groups
+        steps = g.cumcount(self.step.get_many(g))
+        recent = g.cumcount(self.recent.get_many(g))
+        marks, tails = self.marks.get_many(g).to_pylist(), self.tail.keys_many(g).to_pylist()
+        places = [dict(one) for one in self.places.items_many(g).to_pylist()]
+        names = [f"place {step % PLACES}" for step in steps.to_pylist()]
+        self.step.put_many(g, g.last(steps))
+        self.recent.put_many(g, g.last(recent))
+        self.marks.add_many(g, steps)
+        self.places.put_many(g, names, steps)
+        self.tail.put_many(g, steps, steps)
+        self.tail.remove_range_many(
+            g, None, [one - LONGEST + 1 for one in g.last(steps).to_pylist()]
+        )
+        seen = []
+        for key, step, name in zip(g.index.to_pylist(), steps.to_pylist(), names, strict=True):
+            marks[key] = [*marks[key], step]
+            tails[key] = [*tails[key], step][-LONGEST:]
+            places[key] |= {name: step}
+            seen.append((marks[key], json.dumps(sorted(places[key].items())), tails[key]))
+        marks, places, tails = zip(*seen, strict=True)
+        return {
+            "user": g.spread(g.keys["user"]),
+            "step": steps,
+            "batch": [ctx.batch_id] * len(at),
+            "now": [ctx.processing_time] * len(at),
+            "what": [what] * len(at),
+            "at": at,
+            "recent": recent,
+            "marks": list(marks),
+            "places": list(places),
+            "tail": list(tails),
+        }
+
+
+def visits(
+    source, *, backend, parallelism, state_dir, pause=0.0, ticks=None, by_columns=False, **held
+):
+    """Return the DataFrame of the users' steps; ``by_columns`` is whether slices make them."""
+    stream = keyed(
         source,
         "user",
         uid="visits",
@@ -130,7 +207,10 @@ def visits(source, *, backend, parallelism, state_dir, pause=0.0, ticks=None, **
         event_time="at",
         allowed_lateness=LATENESS,
         ticks=ticks,
-    ).process(Visits(pause, **held), SCHEMA)
+    )
+    if by_columns:
+        return stream.process_batch(VisitsByColumns(pause, **held), SCHEMA)
+    return stream.process(Visits(pause, **held), SCHEMA)
 
 
 def started(found, folder, *, is_endless):

@@ -29,7 +29,7 @@ def _job_travels_by_value():
 # -- kills ------------------------------------------------------------------------------------
 
 
-def kill_workers(stage, kills, backend, restarts, batches):
+def kill_workers(stage, kills, backend, restarts, batches, *, by_columns=False):
     visits = put(stage, batches)
     killing = kills("visits")
     found = visiting.visits(
@@ -40,23 +40,28 @@ def kill_workers(stage, kills, backend, restarts, batches):
         pause=PAUSE_S,
         hold=killing.hold,
         held_batch=batches - 1,
+        by_columns=by_columns,
     )
     killing.workers(found, restarts=restarts, batches=batches)
     check(stage, backend, visits)
 
 
-def kill_drivers(stage, drive, kills, backend, restarts, batches):
-    """Start with another parallelism each time."""
+def kill_drivers(stage, drive, kills, backend, restarts, batches, *, by_columns=False):
+    """Start with another parallelism each time, and with ``by_columns`` with the other face."""
     visits = put(stage, batches)
 
     def parallelism(turn):
         return PARALLELISMS[turn % len(PARALLELISMS)]
 
+    def options(turn):
+        columns = by_columns and turn % 2 == 0
+        return {"backend": backend, "parallelism": parallelism(turn), "by_columns": columns}
+
     def start(turn):
-        return drive(job="visiting", backend=backend, parallelism=parallelism(turn), pause=PAUSE_S)
+        return drive(job="visiting", pause=PAUSE_S, **options(turn))
 
     kills("visits").drivers(start, restarts=restarts, batches=batches)
-    visiting.run(stage.folder, backend=backend, parallelism=parallelism(restarts))
+    visiting.run(stage.folder, **options(restarts))
     check(stage, backend, visits)
 
 
@@ -64,6 +69,19 @@ def kill_drivers(stage, drive, kills, backend, restarts, batches):
 @pytest.mark.slow
 def test_workers_killed_at_random_moments(stage, kills, backend):
     kill_workers(stage, kills, backend, WORKER_RESTARTS, BATCHES)
+
+
+@both_backends
+@pytest.mark.slow
+def test_workers_of_a_batch_function_killed_at_random_moments(stage, kills, backend):
+    kill_workers(stage, kills, backend, WORKER_RESTARTS, BATCHES, by_columns=True)
+
+
+@both_backends
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_drivers_killed_while_a_job_changes_its_face_and_parallelism(stage, drive, kills, backend):
+    kill_drivers(stage, drive, kills, backend, 2, BATCHES, by_columns=True)
 
 
 @pytest.mark.timeout(300)
@@ -85,3 +103,15 @@ def test_workers_killed_again_and_again(stage, kills, backend):
 @pytest.mark.soak
 def test_drivers_killed_again_and_again(stage, drive, kills, backend):
     kill_drivers(stage, drive, kills, backend, SOAK_RESTARTS, SOAK_BATCHES)
+
+
+@both_backends
+@pytest.mark.soak
+def test_workers_of_a_batch_function_killed_again_and_again(stage, kills, backend):
+    kill_workers(stage, kills, backend, SOAK_RESTARTS, SOAK_BATCHES, by_columns=True)
+
+
+@both_backends
+@pytest.mark.soak
+def test_drivers_killed_again_and_again_while_faces_change(stage, drive, kills, backend):
+    kill_drivers(stage, drive, kills, backend, SOAK_RESTARTS, SOAK_BATCHES, by_columns=True)

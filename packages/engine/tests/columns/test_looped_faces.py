@@ -6,6 +6,7 @@ do the same; what depends on other state is done by timers.
 
 from __future__ import annotations
 
+import operator
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -14,11 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from forebay_engine.columns import Count
 from forebay_state_api import (
+    AggregatingStateDescriptor,
     KeyedBatchFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    ReducingStateDescriptor,
     SortedMapStateDescriptor,
     StateTtlConfig,
     UpdateType,
@@ -37,7 +41,11 @@ PRICES = MapStateDescriptor("prices", str, float)
 SEEN = MapStateDescriptor("seen", int, bool, ttl=RENEWING)
 TIMES = SortedMapStateDescriptor("times", int, str)
 TOTAL = ValueStateDescriptor("total", int, default=0)
-STATES = (ITEMS, PAIRS, PRICES, SEEN, TIMES, TOTAL)
+SUM = ReducingStateDescriptor("sum", operator.add, int, ttl=RENEWING)
+JOINED = ReducingStateDescriptor("joined", operator.add, list[int])
+COUNT = AggregatingStateDescriptor("count", Count(), int, ttl=TTL)
+FOLDED = (SUM, JOINED, COUNT)
+STATES = (ITEMS, PAIRS, PRICES, SEEN, TIMES, TOTAL, *FOLDED)
 
 
 class Row(NamedTuple):
@@ -69,6 +77,8 @@ class Program(KeyedBatchFunction, KeyedProcessFunction[tuple[int, str], Row, Any
         self.seen = context.get_map_state(SEEN)
         self.times = context.get_sorted_map_state(TIMES)
         self.total = context.get_state(TOTAL)
+        self.folded = [context.get_reducing_state(one) for one in (SUM, JOINED)]
+        self.folded.append(context.get_aggregating_state(COUNT))
 
     def process_element(self, row, ctx):
         ctx.set_current_namespace(ctx.batch_id % 2)
@@ -84,6 +94,8 @@ class Program(KeyedBatchFunction, KeyedProcessFunction[tuple[int, str], Row, Any
             ctx.timers.register_event_time(row.at + timedelta(seconds=row.v))
             ctx.timers.register_processing_time(row.at)
         self.total.update(self.total.value() + row.v)
+        for state, value in zip(self.folded, (row.v, [row.v], row.v), strict=True):
+            state.add(value)
         yield row.k, row.part, row.v, known, self.total.value()
 
     def process_batch(self, rows, ctx):
@@ -102,6 +114,8 @@ class Program(KeyedBatchFunction, KeyedProcessFunction[tuple[int, str], Row, Any
         ctx.timers.register_processing_time_many(g, rows["at"], where=pc.equal(op, 3))
         total = g.cumsum(v, self.total.get_many(g))
         self.total.put_many(g, g.last(total))
+        for state, values in zip(self.folded, (v, [[n] for n in v.to_pylist()], v), strict=True):
+            state.add_many(g, values)
         return {"k": rows["k"], "part": rows["part"], "v": v, "known": known, "total": total}
 
     def _known(self, g, v):
@@ -116,6 +130,8 @@ class Program(KeyedBatchFunction, KeyedProcessFunction[tuple[int, str], Row, Any
     def on_timer(self, at, ctx):
         if ctx.current_namespace == 1:
             self.items.merge_namespaces(0, [1])
+            for state in self.folded:
+                state.merge_namespaces(0, [None, 1])
         items, last = self.items.get(), self.times.last()
         first = self.times.first(2)
         self.times.remove_range(None, 3)
@@ -134,6 +150,8 @@ class Program(KeyedBatchFunction, KeyedProcessFunction[tuple[int, str], Row, Any
         g = ctx.groups
         if ctx.current_namespace == 1:
             self.items.merge_namespaces_many(g, 0, [1])
+            for state in self.folded:
+                state.merge_namespaces_many(g, 0, [None, 1])
         items = [sum(one) for one in self.items.get_many(g).to_pylist()]
         last, first = self.times.last_many(g), self.times.first_many(g, 2)
         self.times.remove_range_many(g, None, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import pyarrow as pa
 
 from forebay_engine.columns.aggregates import added_rows, aggregated, reduced, results
 from forebay_engine.columns.arrays import of_length
-from forebay_engine.columns.states import BatchPointState
+from forebay_engine.columns.states import BatchPointState, Cells
 from forebay_engine.columns.values import read_only_objects
+from forebay_engine.versions.format.namespaces import merged_namespaces
 
 if TYPE_CHECKING:
+    from forebay_engine.columns.call import BatchCall
     from forebay_engine.columns.groups import Groups
-    from forebay_engine.columns.states import Cells
 
 
 class BatchMergingState(BatchPointState):
@@ -56,6 +58,66 @@ class BatchMergingState(BatchPointState):
         cells = self._current(groups, "get_many")
         return self._results(cells)
 
+    def merge_namespaces_many(
+        self, groups: Groups, target: Any, sources: Iterable[Any], *, where: Any = None
+    ) -> None:
+        """Merge the values of namespaces into that of another one, by a loop over keys.
+
+        :param groups: ``ctx.groups``.
+        :param target: the namespace that gets the values after its own.
+        :param sources: the namespaces that lose them.
+        :param where: a mask of keys or rows; default: all keys.
+        """
+        call = self._running(groups, "merge_namespaces_many")
+        target, others = merged_namespaces(target, sources)
+        mask = groups.keys_where(where, f"merge_namespaces_many of {self._what}")
+        keys = range(len(groups)) if mask is None else np.flatnonzero(mask).tolist()
+        before = self._namespace
+        try:
+            taken = [self._taken(call, one, keys) for one in others]
+            self._namespace = target
+            self._add_taken(call, taken, keys)
+        finally:
+            self._namespace = before
+
+    def _taken(self, call: BatchCall, namespace: Any, keys: Sequence[int]) -> list[Any]:
+        """Remove and return the live values of some keys in a namespace; ``None`` without one."""
+        self._namespace = namespace
+        cells, values = self._live(call)
+        gone = np.zeros(len(values), bool)
+        gone[keys] = cells.present[keys]
+        if gone.any():
+            nothing = self._values.missing(len(values))
+            self._stage().write(Cells(nothing, np.zeros(len(values), bool), cells.times), gone)
+        return values
+
+    def _add_taken(self, call: BatchCall, taken: list[list[Any]], keys: Sequence[int]) -> None:
+        """Join the values of other namespaces to those of the current one."""
+        _, merged = self._live(call)
+        changed = np.zeros(len(merged), bool)
+        admit = self._state.spec.value.admit
+        for values in taken:
+            for key in keys:
+                if values[key] is not None:
+                    own = merged[key]
+                    joined = values[key] if own is None else self._joined(own, values[key])
+                    merged[key], changed[key] = admit(joined), True
+        if changed.any():
+            self._written(call, self._values.of_python_values(merged), changed)
+
+    def _live(self, call: BatchCall) -> tuple[Cells, list[Any]]:
+        """Return the cells of the current namespace, and the values that have not expired."""
+        staged = self._stage()
+        cells = staged.read or self._stored(call)
+        if staged.written is not None:
+            cells = (
+                staged.written if staged.mask is None else cells.merged(staged.mask, staged.written)
+            )
+        present = cells.present
+        if self._policy is not None:
+            present = present & (cells.times > self._policy.until)
+        return cells, self._values.python_values(cells.arrays, present)
+
     # The differences between the two kinds.
 
     def _vectorised(self, groups: Groups, values: Any, cells: Cells, added: Any) -> Any:
@@ -64,6 +126,10 @@ class BatchMergingState(BatchPointState):
 
     def _merged(self, stored: Any, value: Any) -> Any:
         """Return a stored value, or ``None``, with another one added."""
+        raise NotImplementedError
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        """Combine two stored values."""
         raise NotImplementedError
 
     def _results(self, cells: Cells) -> Any:
@@ -97,6 +163,9 @@ class BatchReducingState(BatchMergingState):
             return value
         return self._state.descriptor.reduce(self._values.copied(stored), value)  # type: ignore[attr-defined]  # the kind's
 
+    def _joined(self, first: Any, second: Any) -> Any:
+        return self._merged(first, second)
+
     def _results(self, cells: Cells) -> Any:
         return self._values.handed_out(cells.arrays)
 
@@ -117,6 +186,10 @@ class BatchAggregatingState(BatchMergingState):
         if stored is None:
             return function.add(value, function.create_accumulator())
         return function.add(value, self._values.copied(stored))
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        copied = self._values.copied
+        return self._function.merge(copied(first), copied(second))
 
     def _results(self, cells: Cells) -> Any:
         if not self._values.is_object:

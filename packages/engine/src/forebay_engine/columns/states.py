@@ -165,13 +165,17 @@ class BatchPointState(BatchState):
         return staged.read if written is None else staged.read.merged(mask, written)
 
     def _loaded(self, call: BatchCall, staged: Staged) -> Cells:
+        cells = self._stored(call)
+        return cells if self._policy is None else self._after_ttl(cells, staged)
+
+    def _stored(self, call: BatchCall) -> Cells:
+        """Return the cells of a call's keys as they are stored."""
         found = self._found(call)
         present = found.present
         if present is None:
             present = np.ones(len(call.groups), bool)
         arrays = self._values.arrays(found.columns, found.present)
-        cells = Cells(arrays, present, found.times)
-        return cells if self._policy is None else self._after_ttl(cells, staged)
+        return Cells(arrays, present, found.times)
 
     def _found(self, call: BatchCall) -> CellColumns:
         """Return the stored cells of a call's keys."""
