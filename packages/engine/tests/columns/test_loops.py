@@ -272,9 +272,9 @@ def test_the_end_of_the_batch_has_the_keys_of_all_slices():
             self.n.put_many(g, total)
             return {"user": g.keys["user"], "items": found, "total": total} if len(g) else None
 
-    with FunctionHarness(Ends(None), "user", cuts=3) as harness:
-        found = harness.process([Row("ab"[n % 2], n) for n in range(8)])
-        assert sorted(map(tuple, found)) == [("a", [0, 2, 4, 6], 4), ("b", [1, 3, 5, 7], 4)]
+    with FunctionHarness(Ends(None), "user", cuts=0) as harness:
+        found = harness.process([Row("ab"[n // 4], n) for n in range(8)])
+        assert sorted(map(tuple, found)) == [("a", [0, 1, 2, 3], 4), ("b", [4, 5, 6, 7], 4)]
         assert harness.process([]) == []
         assert harness.process([Row("b", 9)]) == [("b", [9], 5)]
         assert harness.state(ITEMS, "a") == []
