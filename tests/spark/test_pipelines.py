@@ -170,6 +170,42 @@ def test_the_pipeline_of_the_page_goes_on_and_begins_again_when_refreshed(pipeli
     assert pipeline.states() - before == {used}
 
 
+BY_COLUMNS = """
+class Columns(KeyedBatchFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_batch(self, rows, ctx):
+        g = ctx.groups
+        n = g.cumcount(self.n.get_many(g))
+        self.n.put_many(g, g.last(n))
+        return {"user": rows["user"], "n": n}
+
+
+by_columns = keyed(visits, "user", uid="columns", state_dir="/data/visits/state")
+by_columns = by_columns.process_batch(Columns(), "user string, n long")
+
+
+@dp.table
+def visits_by_columns():
+    return by_columns
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_function_in_a_pipeline(tmp_path, connect_server):
+    pipeline = SharedServerPipeline(tmp_path, connect_server)
+    path = "transformations/visits.py"
+    code = (pipeline.folder / path).read_text(encoding="utf-8").partition("@dp.table\n")[0]
+    imports = "from forebay_state_api import KeyedBatchFunction, ValueStateDescriptor\n"
+    pipeline.write(path, imports + code + BY_COLUMNS)
+    for name in ("1.json", "2.json"):
+        pipeline.arrive(name, "ann", "bob", "ann")
+        pipeline.run()
+    rows = [("ann", 1), ("ann", 2), ("ann", 3), ("ann", 4), ("bob", 1), ("bob", 2)]
+    assert pipeline.rows("visits_by_columns") == rows
+
+
 @pytest.mark.slow
 def test_the_command_of_the_page_goes_on_where_it_was(tmp_path):
     """Each run has a server of its own, and Hive keeps the catalogue, as on the page."""
