@@ -110,6 +110,14 @@ EXAMPLES = [
         shown=lambda row: row[0],
     ),
     Example(
+        page=TWS,
+        name="Present",
+        key="id",
+        rows=of_class("Reading", lambda reading, n, minute: reading("abc"[n % 3], at(minute))),
+        event_time=None,
+        splits=False,
+    ),
+    Example(
         page="docs/how-to/bounded-dataframes.md",
         name="Quiet",
         key="user",
