@@ -46,4 +46,4 @@ def test_a_foreign_thread_passes_and_a_stopped_one_ends_with_the_test():
         sequencer.at("anything")
         sequencer.start("a", lambda: sequencer.at("one"))
         sequencer.run_until("a")
-    assert not any(actor.thread.is_alive() for actor in sequencer._actors.values())
+    assert not any(actor.thread.is_alive for actor in sequencer._actors.values())
