@@ -17,11 +17,13 @@ from typing import Final, Generic, ParamSpec, TypeVar
 
 from forebay_state_api.errors import NoThreadError, StorageError
 
-__all__ = ["NO_THREAD", "PerProcess", "ReadThreads", "new_loop", "start_thread"]
+__all__ = ["NO_THREAD", "RANDOM", "PerProcess", "ReadThreads", "new_loop", "start_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+RANDOM: Final = threading.local()
+"""Its attribute ``source``, in a thread that a simulation runs, draws random ids from a seed."""
 NO_THREAD: Final = "can't start new thread"
 """Python's words for a process that has as many threads as it may have."""
 
@@ -52,10 +54,7 @@ def new_loop(
 
 
 class PerProcess(Generic[T]):
-    """An object that each process makes once; calling this returns the one of the process.
-
-    A forked process makes its own: it does not have its parent's threads.
-    """
+    """Calls return an object that each process makes once, also a fork, which has no threads."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         """``make`` is called once in each process, or again after it failed."""

@@ -18,7 +18,6 @@ it, under `IMPORTED`.
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -161,8 +160,8 @@ def check_vacant(storage: ObjectStorage, target: ImportTarget, uid: str) -> None
 
 def _check_vacant(storage: ObjectStorage, epochs: Epochs, uid: str, own: str | None = None) -> None:
     """Refuse if another run than ``own`` has begun, except for interrupted imports."""
-    for run_key in {entry.run_key for entry in epochs.entries} - {own}:
-        if not _left_nothing(storage, run_key):
+    for run_key in dict.fromkeys(entry.run_key for entry in epochs.entries):
+        if run_key != own and not _left_nothing(storage, run_key):
             raise ConfigurationError(
                 f"operator {uid!r} in {storage.url} has state already: import under another name "
                 "of the query, or replace the version that the stopped query opens next"
@@ -224,7 +223,7 @@ def publish(
     ``savepoint`` is a name that keeps it. Raises `FencedError` if a query or another import begins
     at the same time, and `ConfigurationError` if the operator has got state since `check_vacant`.
     """
-    run = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
+    run = RunIdentity(keyed_uuid=random_id(), app_id=None, run_id=None)
     epochs = mint(storage, run, target.version - 1, list_epochs(storage))
     _check_newest(epochs, run, storage, uid)
     _decide(storage, target, run)

@@ -1,8 +1,7 @@
 """Fresh names for the files that backends and compaction jobs write.
 
-A name holds the version for which its file is written, so that files of versions that nobody can
-open any more are found by their names. Versions are inverted and written in fixed-width hex: the
-newest come first in a listing.
+A name holds the version for which its file is written, inverted and in fixed-width hex: so files
+of versions that nobody can open any more are found, and the newest come first in a listing.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from __future__ import annotations
 import re
 import secrets
 from typing import Final
+
+from forebay_state_api.threads import RANDOM
 
 __all__ = [
     "DATA",
@@ -33,7 +34,7 @@ _COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24
 
 def random_id() -> str:
     """Return 96 random bits in hex: the identity of one object, never used twice."""
-    return secrets.token_hex(12)
+    return str(getattr(RANDOM, "source", secrets).token_hex(12))
 
 
 def data_name(version: int, kind: str) -> str:
@@ -71,6 +72,4 @@ def inverted(version: int) -> str:
 
 def version_of(part: str) -> int | None:
     """Return the version that `inverted` encoded; ``None`` for any other name."""
-    if not re.fullmatch(r"[0-9a-f]{12}", part):
-        return None
-    return LAST_VERSION - int(part, 16)
+    return LAST_VERSION - int(part, 16) if re.fullmatch(r"[0-9a-f]{12}", part) else None

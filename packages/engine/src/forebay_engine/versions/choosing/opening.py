@@ -19,7 +19,6 @@ ran only the first or only the last subtasks of a batch, the next batch detects 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -40,6 +39,7 @@ from forebay_state_api.contract.files import ParentState, StateFile
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.threads import ReadThreads
 
 if TYPE_CHECKING:
     from forebay_engine.versions.format.layout import Coordinates
@@ -249,14 +249,16 @@ def parents_of(
 ) -> Iterator[tuple[ParentState, Manifest]]:
     """Yield the manifests that ``opened`` needs, clipped to it.
 
-    One request for each that is not ``known``; ``threads`` of them are made side by side.
+    One request for each that is not ``known``; ``threads`` of them are made side by side where
+    requests wait.
     """
     parts = [(one.made, one.range.intersection(opened)) for one in segments]
     needed = [(made.name, part) for made, part in parts if part is not None]
     remembered = ((made.name, known(made)) for made, part in parts if part is not None)
     read = {name: manifest for name, manifest in remembered if manifest is not None}
     names = list(dict.fromkeys(name for name, _ in needed if name not in read))
-    with ThreadPoolExecutor(threads, "forebay-manifests") as pool:
+    threads = threads if storage.waits else 1
+    with ReadThreads(threads, "forebay-manifests") as pool:
         each = pool.map if min(threads, len(names)) > 1 else map
         manifests = iter(each(partial(_read, storage), names))
         for name, part in needed:
