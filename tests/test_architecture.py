@@ -94,6 +94,7 @@ COMMANDS = {
     "forebay_compaction_ray": "commands plugin",
     "forebay_console": "command plugin",
     "forebay_spark_runtime": "demo importing plugin ticks_command",
+    "forebay_testing": "plugin simulate_command",
 }
 """Package → the rooms that are imported when a command runs, and import the command line then."""
 

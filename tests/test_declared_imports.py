@@ -46,7 +46,7 @@ HOSTS = {
     "backend-lsm": {"commands": "cli", "plugin": "cli", "reports": "cli"},
     "compaction-ray": {"plugin": "cli"},
     "spark-runtime": {"importing.command": "cli", "plugin": "cli", "ticks_command": "cli"},
-    "testing": {"pytest_plugin": "pytest"},
+    "testing": {"plugin": "cli", "pytest_plugin": "pytest", "simulate_command": "cli"},
 }
 """Package → the modules that only their host imports, which brings what it asks plugins for."""
 
