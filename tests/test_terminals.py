@@ -69,6 +69,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "demo": ("--months", HOSTILE),
     "import-tws": (HOSTILE, "--into", "x", "--state-dir", "y", "--uid", "u", "--function", HOSTILE),
     "ticks": (HOSTILE, "--operators", "1"),
+    "simulate": ("--seed", HOSTILE),
     "console": ("--state-dir", HOSTILE, "--port", "0"),
 }
 """Arguments for every command: those that have data show it, the others name it in an error."""

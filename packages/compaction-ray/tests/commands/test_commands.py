@@ -100,7 +100,7 @@ def test_doctor(there, gateway):
     result = forebay("doctor", *there)
     assert result.exit_code == 1
     assert "it is draining" in result.output
-    assert "Error" not in result.output
+    assert "Traceback" not in result.output
     assert ", worker w0: put" in result.output, "storages are examined"
 
 

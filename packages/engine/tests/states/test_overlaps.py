@@ -74,7 +74,7 @@ def search():
         return KeyedJob(ReferenceBackend, storage, descriptors=descriptors, **more)
 
     TestOverlaps().test_overlapping_accesses_take_effect_in_their_order(
-        ReferenceBackend, new_job, FirstFound(None), "l"
+        ReferenceBackend, new_job, memory_storage, FirstFound(None), "l"
     )
 
 
