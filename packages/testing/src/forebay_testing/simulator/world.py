@@ -229,8 +229,8 @@ class World(Stage):
             return
         if self._copies and isinstance(error, ConfigurationError | FencedError):
             return
-        if self._copies and driver.batch < self.oracle.floor:
-            return  # the copy went on, and its janitor has cleared what this checkpoint needs
+        if driver.batch < self.oracle.floor:
+            return  # it slept while another driver, or a copy, went on and cleared what it opens
         if self.oracle.owner() in {None, driver.run.key}:
             detail = f"{actor.name}: {error!r}"
             raise Violation("a task of the newest run fails", detail) from error
