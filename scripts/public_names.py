@@ -73,7 +73,7 @@ def names_of(module: str) -> list[str]:
 
 def described(module: str, name: str) -> Name:
     """Return a public name with the first sentence on it, wherever it is defined."""
-    home, node, doc = _definition(module, name)
+    home, node, doc = definition(module, name)
     if not doc:
         raise ValueError(f"{name} of {home} is public and has no docstring")
     is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -111,7 +111,7 @@ def _flat(rooms: Mapping[str, Iterable[str]]) -> Iterator[str]:
         yield from (module if room == "." else f"{room}.{module}" for module in modules)
 
 
-def _definition(module: str, name: str) -> tuple[str, ast.stmt, str]:
+def definition(module: str, name: str) -> tuple[str, ast.stmt, str]:
     """Return the module in which a name is defined, the statement, and its docstring."""
     body = _tree(module).body
     for node, following in zip(body, [*body[1:], None], strict=True):
@@ -123,7 +123,7 @@ def _definition(module: str, name: str) -> tuple[str, ast.stmt, str]:
             return module, node, str(text.value) if isinstance(text, ast.Constant) else ""
     for line in _imports(body):
         if any(alias.name == name for alias in line.names):
-            return _definition(str(line.module), name)
+            return definition(str(line.module), name)
     return module, body[0], ""
 
 

@@ -2,7 +2,9 @@
 
 ``python scripts/terminal_pictures.py`` provokes the incidents of tests/on_call for `forebay top`,
 and runs commands on the state of the page "look into state". Each picture is an SVG file. Arguments
-are the names of the pictures to make, such as ``on-call-calm``; by default all.
+are the names of the pictures to make, such as ``on-call-calm``; by default all. ``demo`` is the
+recording of a run of ``forebay demo`` for the first page of the site; its lines appear as they
+came, with shorter pauses.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +48,11 @@ SESSIONS: Final = {
     ),
 }
 """Picture → the commands that it shows, on the state of `PAGE`."""
+RECORDING: Final = ROOT / "docs" / "site" / "static" / "demo.svg"
+_PAUSE_S: Final = 1.0
+"""The longest pause between two lines of a recording."""
+_CURSOR: Final = re.compile(r"\x1b\[\??[\d;]*[A-HJKlhsu]")
+"""Control sequences that move the cursor or erase: those of a spinner."""
 _COLUMNS: Final = 110
 _SHOWN: Final = "s3://bucket/state"
 """The state directory that the pictures of `forebay top` show."""
@@ -147,6 +155,48 @@ def session_pictures(wanted: Callable[[str], bool]) -> None:
                 write(name, picture("forebay state", name, shown))
 
 
+def recorded(command: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """Run a command in a terminal; yield each line that remains, and when it was complete."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (50, _COLUMNS))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    begun, rest = time.monotonic(), ""
+    with subprocess.Popen(command, env=environment, stdin=its, stdout=its, stderr=its) as process:
+        os.close(its)
+        for part in iter(lambda: _read(ours), b""):
+            *lines, rest = (rest + part.decode()).split("\n")
+            for line in lines:
+                left = [shown for one in line.split("\r") if (shown := _CURSOR.sub("", one))]
+                yield time.monotonic() - begun, left[-1] if left else ""
+    os.close(ours)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed")
+
+
+def recording(lines: Sequence[tuple[float, str]], title: str, name: str) -> str:
+    """Return a terminal as SVG in which the lines appear one after the other."""
+    svg = picture(title, name, [Text.from_ansi(text) for _, text in lines])
+    style, shown_at, before = [], 0.0, 0.0
+    for number, (at, _) in enumerate(lines):
+        shown_at += min(at - before, _PAUSE_S)
+        before = at
+        style.append(f'[clip-path$="-line-{number})"] {{ animation: s 1ms {shown_at:.2f}s both }}')
+    frames = "@keyframes s { from { opacity: 0 } to { opacity: 1 } }"
+    moving = f"@media (prefers-reduced-motion: no-preference) {{ {frames} {' '.join(style)} }}"
+    return svg.replace("</style>", f"{moving}</style>", 1)
+
+
+def demo_recording(wanted: Callable[[str], bool]) -> None:
+    """Write the recording of a run of ``forebay demo``."""
+    if not wanted("demo"):
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        program = str(Path(sys.executable).parent / "forebay")
+        found = recorded([program, "demo", "--dir", f"{directory}/.demo"])
+        lines = [(at, text.replace(f"{directory}/", "")) for at, text in found]
+    RECORDING.write_text(recording(lines, "./run demo", "demo"), encoding="utf-8")
+
+
 def write(name: str, svg: str) -> None:
     """Write a picture to its file."""
     (PICTURES / f"{name}.svg").write_text(svg, encoding="utf-8")
@@ -160,6 +210,7 @@ def main(names: Sequence[str]) -> None:
 
     top_pictures(wanted)
     session_pictures(wanted)
+    demo_recording(wanted)
 
 
 if __name__ == "__main__":

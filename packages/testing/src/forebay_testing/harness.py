@@ -283,9 +283,9 @@ class FunctionHarness:
     ) -> list[Any]:
         """Run one micro-batch and commit it; return the emitted rows, subtask by subtask.
 
-        :param rows: NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
-            Spark. For a batch function also columns, whose types then count: a table or batch of
-            Arrow, a dict of lists, or a DataFrame of pandas or Polars.
+        :param rows: NamedTuples, rows of Spark or dicts; the function gets their datetimes in UTC,
+            as on Spark. For a batch function also columns, whose types then count: a table or batch
+            of Arrow, a dict of lists, or a DataFrame of pandas or Polars.
         :param other: rows of the second input: of a keyed one, processed after ``rows``, or of a
             broadcast one, processed before them in every subtask; default: none.
         :param end: whether they are the last rows of a bounded DataFrame, after which all

@@ -182,7 +182,7 @@ class BackendSubject:
         storage: ObjectStorage,
         forget: Callable[[], None],
     ) -> NewJob:
-        """Return a factory of `KeyedJob`s for descriptors; keyword arguments are passed on."""
+        """Return a factory of `KeyedJob` for descriptors; keyword arguments are passed on."""
         jobs: list[TracedJob] = request.node.stash.setdefault(JOBS, [])
 
         def options_of(name: str) -> Mapping[str, Any]:
